@@ -1,0 +1,246 @@
+package pawl
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+)
+
+// The bundle is one whole state in one file, only ever replaced whole. Its SHA-256
+// is its disk digest, the value that the trust file pins; the checksums inside only
+// tell damage from a state that was never authorised.
+//
+// All numbers are little-endian. The first 28 bytes keep their meaning in every
+// version; a reader that does not know a version, or an incompatible flag, stops
+// there and changes nothing.
+//
+//	  0  8   magic "pawlbndl"
+//	  8  u32 format version, 1
+//	 12  u32 compatible flags: who does not know one may read and write
+//	 16  u32 read-only-compatible flags: who does not know one may read
+//	 20  u32 incompatible flags: who does not know one must stop
+//	 24  u32 reserved, 0
+//	 28  u64 length of the file
+//	 36  16  store id
+//	 52  u64 epoch: how many times the bundle was published
+//	 60  u64 revision
+//	 68  32  history digest
+//	100  32  parent: the disk digest that this bundle replaced; zeros in the first
+//	132  u32 schema
+//	136 ...  reserved, 0
+//	252  u32 CRC-32C of bytes 0 to 251
+//	256      body:
+//	         str program
+//	         u32 number of parts; each: str name, u8 0, u64 size, 32 SHA-256, bytes; sorted
+//	         u64 revision, u64 next seq, 32 history digest before the first record
+//	         u32 number of commit records; each: u32 length, record
+//	         u32 CRC-32C of everything before
+const (
+	bundleMagic   = "pawlbndl"
+	formatVersion = 1
+	headerSize    = 256
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// header is what the first bytes of a bundle say of it.
+type header struct {
+	version                            uint32
+	compatible, readonly, incompatible uint32
+	length                             uint64
+	store                              storeID
+	epoch                              uint64
+	revision                           Revision
+	history                            Digest
+	parent                             Digest
+	schema                             uint32
+}
+
+// encodeBundle returns the bytes of the bundle that holds s.
+func encodeBundle(s *state) []byte {
+	size := headerSize + 2 + len(s.program) + 4 + 48 + 4 + 4
+	for name, p := range s.parts {
+		size += 2 + len(name) + 1 + 8 + sha256.Size + len(p.data)
+	}
+	for _, r := range s.records {
+		size += 4 + len(r.raw)
+	}
+	v := s.version()
+	w := writer{make([]byte, 0, size)}
+	w.bytes([]byte(bundleMagic))
+	w.u32(formatVersion)
+	w.u32(0)
+	w.u32(0)
+	w.u32(0)
+	w.u32(0)
+	w.u64(uint64(size))
+	w.bytes(s.id[:])
+	w.u64(s.epoch)
+	w.u64(uint64(v.Revision))
+	w.bytes(v.Digest[:])
+	w.bytes(s.replaced[:])
+	w.u32(s.schema)
+	w.b = append(w.b, make([]byte, headerSize-4-len(w.b))...)
+	w.u32(crc32.Checksum(w.b, castagnoli))
+
+	w.str(s.program)
+	w.u32(uint32(len(s.parts)))
+	for _, name := range s.partNames() {
+		p := s.parts[name]
+		w.str(name)
+		w.b = append(w.b, 0)
+		w.u64(uint64(len(p.data)))
+		w.bytes(p.ref.digest[:])
+		w.bytes(p.data)
+	}
+	w.u64(uint64(s.base.revision))
+	w.u64(uint64(s.base.nextSeq))
+	w.bytes(s.base.history[:])
+	w.u32(uint32(len(s.records)))
+	for _, r := range s.records {
+		w.u32(uint32(len(r.raw)))
+		w.bytes(r.raw)
+	}
+	w.u32(crc32.Checksum(w.b, castagnoli))
+	return w.b
+}
+
+// decodeHeader reads a bundle's header. An error of kind ErrVersion comes with a
+// header that is right as far as it goes.
+func decodeHeader(b []byte) (header, error) {
+	var h header
+	if len(b) < headerSize {
+		return h, fmt.Errorf("%d bytes are no bundle: its header alone has %d", len(b), headerSize)
+	}
+	if string(b[:8]) != bundleMagic {
+		return h, errorString("it does not begin with the magic of a bundle")
+	}
+	if crc32.Checksum(b[:headerSize-4], castagnoli) != binary.LittleEndian.Uint32(b[headerSize-4:]) {
+		return h, errorString("the header's checksum does not match")
+	}
+	d := reader{b: b[:headerSize-4], at: 8}
+	h.version = d.u32()
+	h.compatible, h.readonly, h.incompatible = d.u32(), d.u32(), d.u32()
+	if h.version != formatVersion || h.readonly|h.incompatible != 0 {
+		return h, newerFormat("bundle", h.version, h.readonly, h.incompatible)
+	}
+	if d.u32() != 0 {
+		return h, errorString("reserved bytes of the header are not zero")
+	}
+	h.length = d.u64()
+	copy(h.store[:], d.bytes(uint64(len(h.store))))
+	h.epoch = d.u64()
+	h.revision = Revision(d.u64())
+	d.digest(&h.history)
+	d.digest(&h.parent)
+	h.schema = d.u32()
+	for d.left() > 0 {
+		if d.bytes(1)[0] != 0 {
+			return h, errorString("reserved bytes of the header are not zero")
+		}
+	}
+	return h, nil
+}
+
+// newerFormat is the error for a file that this program must not touch.
+func newerFormat(what string, version, readonly, incompatible uint32) error {
+	return &Error{Kind: ErrVersion, Hint: hintVersion, Cause: fmt.Errorf(
+		"%s format %d with flags %#x (writers) and %#x (everybody); this program knows format %d and no such flag",
+		what, version, readonly, incompatible, formatVersion)}
+}
+
+// decodeBundle reads a whole bundle and checks all that can be checked of it: both
+// checksums, the chain of every commit record, the digest of every entry and part,
+// and that the parts are what the records made. The state keeps b.
+func decodeBundle(b []byte) (*state, header, error) {
+	h, err := decodeHeader(b)
+	if err != nil {
+		return nil, h, err
+	}
+	if h.length != uint64(len(b)) {
+		return nil, h, fmt.Errorf("it has %d bytes, and its header says %d", len(b), h.length)
+	}
+	end := len(b) - 4
+	if end < headerSize || crc32.Checksum(b[:end], castagnoli) != binary.LittleEndian.Uint32(b[end:]) {
+		return nil, h, errorString("its checksum does not match")
+	}
+	d := reader{b: b[:end], at: headerSize}
+	s := &state{id: h.store, epoch: h.epoch, replaced: h.parent, schema: h.schema, parts: map[string]part{}}
+	s.program = d.str()
+	last := ""
+	for range d.count(2 + 1 + 8 + sha256.Size) {
+		p := part{ref: partRef{name: d.str()}}
+		kind := d.bytes(1)
+		p.ref.size = d.u64()
+		d.digest(&p.ref.digest)
+		p.data = d.bytes(p.ref.size)
+		if d.err != nil {
+			break
+		}
+		name := p.ref.name
+		d.fail(plain(checkPart(name)))
+		if kind[0] != 0 || name <= last || Digest(sha256.Sum256(p.data)) != p.ref.digest {
+			d.fail(fmt.Errorf("part %q is not whole or not in order", name))
+		}
+		last = name
+		s.parts[name] = p
+	}
+	s.base.revision = Revision(d.u64())
+	s.base.nextSeq = Seq(d.u64())
+	d.digest(&s.base.history)
+	for range d.count(4) {
+		raw := d.bytes(uint64(d.u32()))
+		if d.err != nil {
+			break
+		}
+		v := s.version()
+		r, err := decodeRecord(raw, v.Digest)
+		if err != nil {
+			return nil, h, fmt.Errorf("the record after revision %d: %w", v.Revision, err)
+		}
+		if r.revision != v.Revision+1 || r.firstSeq != s.nextSeq() {
+			return nil, h, fmt.Errorf("revision %d does not follow revision %d", r.revision, v.Revision)
+		}
+		s.records = append(s.records, r)
+	}
+	d.end()
+	if d.err != nil {
+		return nil, h, d.err
+	}
+	if v := s.version(); v.Revision != h.revision || v.Digest != h.history {
+		return nil, h, fmt.Errorf("its records end at %s, and its header says %s", v, Version{h.revision, h.history})
+	}
+	return s, h, s.checkParts()
+}
+
+// checkParts holds the parts against what the records did to them, as far back as
+// the records go.
+func (s *state) checkParts() error {
+	want := map[string]partRef{}
+	gone := map[string]bool{}
+	for _, r := range s.records {
+		for _, p := range r.put {
+			want[p.name] = p
+			delete(gone, p.name)
+		}
+		for _, name := range r.deleted {
+			delete(want, name)
+			gone[name] = true
+		}
+	}
+	for name, ref := range want {
+		if s.parts[name].ref != ref {
+			return fmt.Errorf("part %q is not the one that its commit record names", name)
+		}
+	}
+	for name := range s.parts {
+		if _, ok := want[name]; gone[name] || !ok && s.base.revision == 0 {
+			return fmt.Errorf("part %q is there, and no commit record names it", name)
+		}
+	}
+	if s.base.revision == 0 && (s.base.history != genesis(s.id) || s.base.nextSeq != 1) {
+		return errorString("its history does not begin with this store's id")
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+// Package pawl keeps a program's state in two files and never loses or invents it.
+//
+// # What disks do
+//
+// A process can be killed between any two instructions. A machine can lose power at
+// any moment; then what was written and not flushed may be there, or not, or in
+// part, in any order, and a file can be there without its name or the name without
+// its bytes. A flush that failed may have lost what it was for, and a second one
+// reports success. An older copy of a directory can be put back by a backup, a
+// sandbox, or a program that is allowed to write there.
+//
+// # What pawl promises
+//
+// A program appends entries to a journal and replaces named parts of its state, all
+// in one [Store.Commit]. When that returns nil, the change is on stable storage.
+// [Open] afterwards yields exactly that state, or a later one, or says why it will
+// not: a state is returned only if a record in the trust directory names its digest.
+// Being killed or losing power at any instant, in recovery too, ends in a store that
+// opens by itself.
+//
+// Every error of a change says whether it happened: [ErrNotCommitted] is certain,
+// [ErrInDoubt] holds until [Store.Recover] or the next Open has settled it, and then
+// [Store.Lookup] tells.
+//
+// # How
+//
+// The state is one file, the bundle, only ever replaced whole. The trust file, in
+// another directory, says which bundle counts, by its SHA-256. A commit writes an
+// intent {confirmed: old, pending: new} to the trust file, then the new bundle beside
+// the old one, renames it into place, and confirms; each step is flushed before the
+// next. Whatever happens in between, one of the two states is there whole, and the
+// trust file authorises both. The files publish.go (the order of a commit) and
+// recover.go (the decision that Open makes) say it all; docs/protocol.md draws it.
+//
+// # What it does not protect against
+//
+// Someone who can write to both directories. A copy of both put back together, by
+// restoring a virtual machine for one. A device that acknowledges flushes that it
+// does not do. Another program that writes into the directories at the same time:
+// that is detected, not prevented.
+package pawl

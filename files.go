@@ -1,0 +1,231 @@
+package pawl
+
+import (
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+
+	"github.com/seed-5cdcd42d/pawl/internal/vfs"
+)
+
+// readFull reads the first n bytes of f. A file that has fewer is an error.
+func readFull(f vfs.File, n int64) ([]byte, error) {
+	b := make([]byte, n)
+	for at := 0; at < len(b); {
+		got, err := f.ReadAt(b[at:], int64(at))
+		at += got
+		if at == len(b) {
+			break
+		}
+		if err == nil && got == 0 {
+			err = io.ErrNoProgress
+		}
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// writeFull writes all of b at off, going on after a short write that reported no
+// error.
+func writeFull(f vfs.File, b []byte, off int64) error {
+	for len(b) > 0 {
+		n, err := f.WriteAt(b, off)
+		if err != nil {
+			return err
+		}
+		if n <= 0 || n > len(b) {
+			return io.ErrShortWrite
+		}
+		b, off = b[n:], off+int64(n)
+	}
+	return nil
+}
+
+// directory is one of a store's two directories, held open. Its methods are all that
+// ever changes a name in it.
+type directory struct {
+	vfs.Dir
+	fsys   vfs.FS
+	info   vfs.Info // as opened
+	system vfs.FileSystem
+	noSync bool   // allowed to go without directory flushes, because it has none
+	temp   string // prefix of the temps in it
+	counts *counts
+}
+
+// Sync makes the names in the directory durable. It is tried once: after a failed
+// flush nobody knows what the next one covers.
+func (d *directory) Sync() error {
+	if d.noSync {
+		return nil
+	}
+	d.counts.dirSyncs.Add(1)
+	return d.Dir.Sync()
+}
+
+// newTemp makes a file with a short random name. Short, so that it fits wherever
+// the name that it will take fits; random, because a clock is not unique.
+func (d *directory) newTemp() (vfs.File, string, error) {
+	var err error
+	for range 8 {
+		var random [tempDigits / 2]byte
+		d.fsys.Random(random[:])
+		name := d.temp + hex.EncodeToString(random[:])
+		var f vfs.File
+		if f, err = d.Create(name, 0o600); err == nil {
+			return f, name, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return nil, "", err
+}
+
+// writeTemp makes a temp that is durable but for its name: all its bytes, and the
+// mode and group of the file it will replace, are on stable storage when it
+// returns. On error no temp is left, unless it cannot be removed either.
+func (d *directory) writeTemp(b []byte, old *vfs.Info) (string, vfs.Info, error) {
+	f, name, err := d.newTemp()
+	if err != nil {
+		return "", vfs.Info{}, err
+	}
+	info, err := fill(f, b, old)
+	d.counts.fileSyncs.Add(1)
+	d.counts.bytes.Add(int64(len(b)))
+	err = errors.Join(err, f.Close())
+	if err != nil {
+		return "", info, errors.Join(err, ignoreNotExist(d.Remove(name)))
+	}
+	return name, info, nil
+}
+
+func fill(f vfs.File, b []byte, old *vfs.Info) (vfs.Info, error) {
+	if err := writeFull(f, b, 0); err != nil {
+		return vfs.Info{}, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return info, err
+	}
+	if old != nil {
+		if err := inherit(f, info, *old); err != nil {
+			return info, err
+		}
+	}
+	// Mode and group come before the sync, or a power cut could show the file with
+	// others.
+	if err := f.Sync(); err != nil {
+		return info, err
+	}
+	return f.Stat()
+}
+
+// inherit gives a new file the group and mode of the one it replaces. Where the
+// group cannot be given, nobody's group gets the rights that were meant for it.
+func inherit(f vfs.File, now, old vfs.Info) error {
+	mode := old.Mode.Perm()
+	if now.GID != old.GID && f.Chgrp(old.GID) != nil {
+		mode &^= 0o070
+	}
+	if mode == now.Mode.Perm() && now.GID == old.GID {
+		return nil
+	}
+	return f.Chmod(mode)
+}
+
+func ignoreNotExist(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// notYet marks an error after which the change has certainly not been made, and
+// cannot come to be made.
+type notYet struct{ err error }
+
+func (n notYet) Error() string { return n.err.Error() }
+func (n notYet) Unwrap() error { return n.err }
+
+// install makes b the content of name, durably: when it returns nil, the bytes and
+// the name are on stable storage. It is the one way in which a file of pawl is ever
+// replaced, in a commit and in recovery alike:
+//
+//	create temp (O_EXCL, 0600); write; chmod; fsync; close
+//	rename temp → name
+//	fsync directory
+//
+// An error that is notYet left name as it was, with certainty; after any other,
+// both are possible until somebody has installed the name anew.
+func (d *directory) install(name string, b []byte) (vfs.Info, error) {
+	var old *vfs.Info
+	before, err := d.Lstat(name)
+	switch {
+	case err == nil:
+		old = &before
+	case !errors.Is(err, fs.ErrNotExist):
+		return vfs.Info{}, notYet{err}
+	}
+	temp, info, err := d.writeTemp(b, old)
+	if err != nil {
+		return info, notYet{err}
+	}
+	if err := d.Rename(temp, name); err != nil {
+		// A rename that reports an error may have happened all the same. Only the
+		// names can tell, and they tell for certain only when the temp is still
+		// there and what it was to replace is too.
+		if d.unmoved(temp, info, name, old) {
+			return info, notYet{errors.Join(err, d.Remove(temp))}
+		}
+		return info, err
+	}
+	if err := d.Sync(); err != nil {
+		return info, err
+	}
+	return d.Lstat(name)
+}
+
+// unmoved reports whether a rename certainly did not happen.
+func (d *directory) unmoved(temp string, info vfs.Info, name string, old *vfs.Info) bool {
+	t, err := d.Lstat(temp)
+	if err != nil || !t.Same(info) {
+		return false
+	}
+	now, err := d.Lstat(name)
+	if old == nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	return err == nil && now.Same(*old)
+}
+
+// sweep removes the temps that killed processes left behind, and nothing else: only
+// regular files under names that pawl makes, never through a link. What cannot be
+// removed now stays for the next sweep.
+func (d *directory) sweep() (swept []string, err error) {
+	names, err := d.Names()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if !isTemp(d.temp, name) {
+			continue
+		}
+		if info, err := d.Lstat(name); err != nil || !info.Mode.IsRegular() {
+			continue
+		}
+		if d.Remove(name) == nil {
+			swept = append(swept, name)
+		}
+	}
+	if swept != nil {
+		err = d.Sync()
+	}
+	return swept, err
+}

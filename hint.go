@@ -1,0 +1,54 @@
+package pawl
+
+import (
+	"errors"
+	"io/fs"
+	"strconv"
+	"syscall"
+)
+
+// The hints of errors that are decided by the state of the two directories.
+const (
+	hintNotExist     = "Check the two directories, or open without Options.MustExist to create a store"
+	hintLocked       = "Close the other user of the store, or set Options.LockWait to wait for it"
+	hintUntrusted    = "Put the trust file back, or point to the trust directory that belongs to this store; nothing was changed"
+	hintTrustDamaged = "Restore the trust file from a backup taken at the same moment as the store directory; do not delete it: the store cannot be opened without it"
+	hintTrustBehind  = "Put the newest trust file back: the store directory is ahead of it; nothing was changed"
+	hintMissing      = "Put the newest copy of the store directory back; do not delete the trust file: it is what tells that copy from an older one"
+	hintRolledBack   = "Put the newest copy of the store directory back: the trust file knows a later state than the one found; nothing was changed"
+	hintForeign      = "Check that the two directories belong together: the trust file speaks for another store"
+	hintUnauthorized = "Move the file out of the store directory and put back a copy that the trust file names; nothing was changed"
+	hintDamaged      = "Put an undamaged copy of this file back; its sha256sum must be the digest that the trust file names"
+	hintVersion      = "Open the store with a newer pawl; nothing was changed"
+	hintNoDirSync    = "Use a local file system, or set Allow to NoDirSync and accept that a power cut may undo acknowledged commits"
+	hintNetwork      = "Use a local file system, or set Allow to NetworkFS when this one is known to lock and flush"
+	hintNoLock       = "Use a file system whose locks exclude a second opener"
+	hintShared       = "Take write permission away from others (chmod go-w), or set Allow to SharedTrust"
+	hintApart        = "Keep the trust directory apart from the store directory: neither may hold the other"
+	hintStale        = "Open the store again to see the newest state"
+	hintReused       = "Use a new id for new content; Lookup returns the receipt of the commit that has this one"
+)
+
+// hintOS says what usually leads out of an error of the operating system.
+func hintOS(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return "Free some space and try again"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return "The caller needs to read and write both directories"
+	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EXDEV):
+		return "Where a single file is mounted into a container, mount its directory instead: a file must be replaceable by rename"
+	case errors.Is(err, syscall.EMFILE):
+		return "Raise the limit of open files: pawl holds about ten for each open store"
+	}
+	return ""
+}
+
+// printable keeps terminal escapes and line breaks in names from reaching a
+// terminal: a name with such characters is shown quoted.
+func printable(s string) string {
+	if q := strconv.QuoteToGraphic(s); q != `"`+s+`"` {
+		return q
+	}
+	return s
+}

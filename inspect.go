@@ -1,0 +1,159 @@
+package pawl
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/seed-5cdcd42d/pawl/internal/vfs"
+)
+
+// Report describes what is in the two directories of a store, good or bad.
+type Report struct {
+	Dir   string `json:"dir"`
+	Trust string `json:"trust"` // the trust file
+
+	// Verdict is what Open would do: "create", "clean", "landed", "not landed", or
+	// "refuse", with Err saying why.
+	Verdict string `json:"verdict"`
+	Err     error  `json:"-"`
+	Problem string `json:"problem,omitempty"` // the text of Err
+	Hint    string `json:"hint,omitempty"`    // what to do about it
+
+	StoreID   string   `json:"store_id,omitempty"`
+	Sequence  uint64   `json:"sequence,omitempty"` // of the newest trust record
+	Confirmed Root     `json:"confirmed,omitzero"`
+	Pending   Root     `json:"pending,omitzero"`  // zero: no intent
+	Commits   []string `json:"commits,omitempty"` // ids that the intent names
+	Closed    bool     `json:"closed"`            // the last writer closed the store
+	CreatedAt string   `json:"created_at,omitempty"`
+	Broken    int      `json:"broken_slots,omitempty"` // trust records that are not whole
+
+	Found   Root     `json:"found,omitzero"` // what the bundle is, when it is whole
+	Bytes   int64    `json:"bytes"`          // the bundle's size
+	Entries Seq      `json:"entries"`
+	Parts   []string `json:"parts,omitempty"`
+
+	Temps   []string `json:"temps,omitempty"`   // left by killed processes; Open sweeps them
+	Unknown []string `json:"unknown,omitempty"` // names in the store directory that pawl did not make
+}
+
+// Inspect describes a store without opening it: no lock is taken, nothing is
+// written, and a bad state is no error but described. Beside a live writer it tries
+// again while what it reads changes under it. An error is one that leaves nothing to
+// describe: bad arguments, or directories that cannot be read.
+func Inspect(ctx context.Context, dir, trustDir string, opts *Options) (*Report, error) {
+	o, err := opts.complete()
+	if err != nil {
+		return nil, fail("inspect", dir, err)
+	}
+	at, err := locate(vfs.FromContext(ctx), dir, trustDir, &o)
+	if err != nil {
+		return nil, fail("inspect", dir, err)
+	}
+	s := &Store{at: at, opts: o, counts: new(counts)}
+	defer s.release()
+	if err := s.openDirs(); err != nil {
+		return nil, fail("inspect", at.dir, err)
+	}
+	var r *Report
+	for range 20 {
+		if ctx.Err() != nil {
+			return nil, fail("inspect", at.dir, ctxError(ctx))
+		}
+		var before, after []byte
+		before = s.peekTrust()
+		if r, err = s.inspect(); err != nil {
+			return nil, fail("inspect", at.dir, err)
+		}
+		if after = s.peekTrust(); slices.Equal(before, after) {
+			break
+		}
+	}
+	return r, nil
+}
+
+// peekTrust returns the trust file's bytes as they are now, or none.
+func (s *Store) peekTrust() []byte {
+	if s.trustDir == nil {
+		return nil
+	}
+	t := trustFile{dir: s.trustDir, name: s.at.name + trustSuffix}
+	ring, _, _ := t.bytes()
+	return ring
+}
+
+func (s *Store) inspect() (*Report, error) {
+	name := s.at.name + trustSuffix
+	r := &Report{Dir: s.at.dir, Trust: filepath.Join(s.at.trust, name)}
+	var dir vfs.Dir
+	if s.dir != nil {
+		dir = s.dir
+		if err := r.listStore(s.dir); err != nil {
+			return nil, err
+		}
+	}
+	f, err := readStore(dir, s.opts.Limits.Bundle)
+	r.describe(f)
+	if err != nil {
+		return r.refuse(fail("open", s.at.dir, err)), nil
+	}
+	if s.trustDir == nil {
+		return r.withoutTrust(s)
+	}
+	t := &trustFile{dir: s.trustDir, name: name}
+	if err := t.read(); err == errNoTrust {
+		return r.withoutTrust(s)
+	} else if err != nil {
+		return r.refuse(fail("open", t.path(), err)), nil
+	}
+	rec := &t.newest
+	r.StoreID, r.Sequence, r.Confirmed, r.Pending = rec.store.String(), rec.sequence, rec.confirmed, rec.pending
+	r.Commits, r.Closed, r.CreatedAt, r.Broken = rec.ids, rec.closed, rec.path, len(t.broken)
+	v, e := decide(rec, f)
+	if e != nil {
+		return r.refuse(fail("open", s.bundlePath(), e)), nil
+	}
+	r.Verdict = [...]string{verdictClean: "clean", verdictLanded: "landed", verdictNotLanded: "not landed"}[v]
+	return r, nil
+}
+
+func (r *Report) refuse(e *Error) *Report {
+	r.Verdict, r.Err, r.Problem, r.Hint = "refuse", e, e.Error(), e.Hint
+	return r
+}
+
+func (r *Report) withoutTrust(s *Store) (*Report, error) {
+	if err := s.beforeLocks(); err != nil {
+		return r.refuse(fail("open", s.at.dir, err)), nil
+	}
+	r.Verdict = "create"
+	return r, nil
+}
+
+func (r *Report) listStore(d *directory) error {
+	names, err := d.Names()
+	if err != nil {
+		return fmt.Errorf("%s: %w", printable(d.Path()), err)
+	}
+	for _, name := range names {
+		switch {
+		case isTemp(tempPrefix, name):
+			r.Temps = append(r.Temps, name)
+		case name != lockName && !isStoreFile(name):
+			r.Unknown = append(r.Unknown, printable(name))
+		}
+	}
+	return nil
+}
+
+func (r *Report) describe(f *found) {
+	r.Found = f.root
+	if f.info != nil {
+		r.Bytes = f.info.Size
+	}
+	if f.state != nil {
+		r.Entries, r.Parts = f.state.nextSeq()-1, f.state.partNames()
+	}
+}

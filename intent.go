@@ -1,0 +1,214 @@
+package pawl
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/seed-5cdcd42d/pawl/internal/vfs"
+)
+
+// trustFile is the trust file of one store, under its lock. What it keeps:
+//
+//	I1  A record is written in place only into a file that this process made. The
+//	    first record that a process writes replaces the file whole, with the newest
+//	    record beside it: slots of killed processes that were never flushed would
+//	    otherwise use up the ring, and a power cut could fall back to a record that
+//	    no longer fits the store.
+//	I2  Records are written one at a time, each to the slot after the newest, so
+//	    that a torn one falls back to the record before, which authorises what is
+//	    on disk.
+//	I3  After an error nothing more is written in place: either one abort record
+//	    settles it, or the next record replaces the file whole (I1).
+type trustFile struct {
+	dir  *directory
+	name string // of the file
+
+	newest trustRecord
+	ring   []byte   // the file's bytes as last read or written
+	info   vfs.Info // the file's identity
+	own    vfs.File // open for writing in place; nil until this process made the file
+	broken []int    // slots that were neither blank nor whole when the file was read
+}
+
+// errNoTrust says that there is no trust file at all.
+var errNoTrust = errorString("there is no trust file")
+
+// read loads the trust file and finds its newest whole record. It changes nothing.
+func (t *trustFile) read() error {
+	ring, info, err := t.bytes()
+	if err != nil {
+		return err
+	}
+	t.ring, t.info = ring, info
+	t.newest, t.broken, err = decodeRing(ring)
+	return err
+}
+
+// bytes reads the file, whatever is in it, if it is a file of the right size.
+func (t *trustFile) bytes() ([]byte, vfs.Info, error) {
+	f, err := t.dir.Open(t.name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, vfs.Info{}, errNoTrust
+	case errors.Is(err, vfs.ErrNotRegular):
+		return nil, vfs.Info{}, &Error{Kind: ErrTrustDamaged, Cause: err, Hint: hintTrustDamaged}
+	case err != nil:
+		return nil, vfs.Info{}, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, info, err
+	}
+	if info.Size != ringSize {
+		return nil, info, &Error{Kind: ErrTrustDamaged, Hint: hintTrustDamaged,
+			Cause: fmt.Errorf("it has %d bytes, not %d", info.Size, ringSize)}
+	}
+	ring, err := readFull(f, ringSize)
+	return ring, info, err
+}
+
+// decodeRing finds the newest whole record of a trust file.
+func decodeRing(ring []byte) (newest trustRecord, broken []int, err error) {
+	var why error
+	for i := range slotCount {
+		slot := ring[i*slotSize : (i+1)*slotSize]
+		if bytes.Equal(slot, blankSlot()) {
+			continue
+		}
+		r, err := decodeSlot(slot)
+		if err == nil && r.sequence%slotCount != uint64(i) {
+			err = fmt.Errorf("sequence %d does not belong here", r.sequence)
+		}
+		switch {
+		case errors.Is(err, ErrVersion):
+			return newest, nil, err
+		case err != nil:
+			broken = append(broken, i)
+			why = errors.Join(why, fmt.Errorf("slot %d: %w", i, err))
+		case newest.sequence != 0 && newest.store != r.store:
+			return newest, nil, &Error{Kind: ErrTrustDamaged, Hint: hintTrustDamaged,
+				Cause: errorString("its records speak for different stores")}
+		case r.sequence > newest.sequence:
+			newest = r
+		}
+	}
+	if newest.sequence == 0 {
+		if why == nil {
+			why = errorString("all its slots are blank")
+		}
+		return newest, nil, &Error{Kind: ErrTrustDamaged, Cause: why, Hint: hintTrustDamaged}
+	}
+	return newest, broken, nil
+}
+
+// create makes the trust file of a new store, which must not exist. When it
+// returns nil the file and its name are durable.
+//
+//	create temp; write; fsync; close
+//	link temp → name (fails rather than replace); remove temp
+//	fsync trust directory
+func (t *trustFile) create(first trustRecord) error {
+	first.sequence = 1
+	temp, _, err := t.dir.writeTemp(makeRing(first), nil)
+	if err != nil {
+		return err
+	}
+	err = t.dir.Link(temp, t.name)
+	if errors.Is(err, errors.ErrUnsupported) {
+		// No hard links here. Under the lock nobody else creates the file, so a look
+		// before the rename is as good.
+		if _, err = t.dir.Lstat(t.name); errors.Is(err, fs.ErrNotExist) {
+			err = t.dir.Rename(temp, t.name)
+		} else if err == nil {
+			err = fs.ErrExist
+		}
+	} else if err == nil {
+		err = t.dir.Remove(temp)
+	}
+	if err != nil {
+		return errors.Join(err, ignoreNotExist(t.dir.Remove(temp)))
+	}
+	if err := t.dir.Sync(); err != nil {
+		return err
+	}
+	return t.read()
+}
+
+// makeRing is the content of a trust file with these records in it.
+func makeRing(records ...trustRecord) []byte {
+	ring := bytes.Repeat(blankSlot(), slotCount)
+	for _, r := range records {
+		copy(ring[slotSize*(r.sequence%slotCount):], r.encode())
+	}
+	return ring
+}
+
+// write makes r the newest record, durably. An error that is notYet left the file
+// as it was; after any other, r may or may not be what the next reader sees.
+func (t *trustFile) write(r trustRecord) error {
+	r.sequence = t.newest.sequence + 1
+	if t.own == nil {
+		return t.replace(r)
+	}
+	slot := r.encode()
+	at := int64(slotSize * (r.sequence % slotCount))
+	// Taken even when the write fails: the slot may hold r by now.
+	t.newest = r
+	if err := writeFull(t.own, slot, at); err != nil {
+		return slotUnsure{err}
+	}
+	copy(t.ring[at:], slot)
+	t.dir.counts.fileSyncs.Add(1)
+	t.dir.counts.bytes.Add(slotSize)
+	return t.own.SyncData()
+}
+
+// slotUnsure marks a write in place that failed before it was flushed. One abort
+// record in the next slot settles it: nothing was made durable in between.
+type slotUnsure struct{ err error }
+
+func (s slotUnsure) Error() string { return s.err.Error() }
+func (s slotUnsure) Unwrap() error { return s.err }
+
+// replace installs a file with the newest record and r in it, and keeps it open.
+func (t *trustFile) replace(r trustRecord) error {
+	ring := makeRing(t.newest, r)
+	info, err := t.dir.install(t.name, ring)
+	if err != nil {
+		return err
+	}
+	own, err := t.dir.OpenRW(t.name)
+	if err != nil {
+		return err
+	}
+	t.disown()
+	t.own, t.ring, t.info, t.newest, t.broken = own, ring, info, r, nil
+	return nil
+}
+
+// disown gives up the handle, so that the next record replaces the file (I1).
+func (t *trustFile) disown() {
+	if t.own != nil {
+		t.own.Close()
+		t.own = nil
+	}
+}
+
+// changed says whether the file is still the one, byte for byte, that this process
+// read or wrote last, and if not, why not.
+func (t *trustFile) changed() error {
+	ring, info, err := t.bytes()
+	switch {
+	case err != nil:
+		return err
+	case !info.Same(t.info):
+		return errorString("the trust file was replaced")
+	case !slices.Equal(ring, t.ring):
+		return errorString("the trust file was changed")
+	}
+	return nil
+}

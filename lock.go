@@ -1,0 +1,136 @@
+package pawl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/seed-5cdcd42d/pawl/internal/vfs"
+)
+
+// lock is a held lock: a file that is never renamed and never removed, so that the
+// one that is held and the one that its name leads to are the same. The data files
+// themselves are replaced by rename, and a lock on one would stay with the old file.
+type lock struct {
+	dir  vfs.Dir
+	name string
+	f    vfs.File
+	info vfs.Info
+}
+
+// ownerSize is how much of a lock file is for the line that says who holds it.
+const ownerSize = 256
+
+// takeLock takes the lock, waiting for another holder at most as long as wait.
+func takeLock(ctx context.Context, dir vfs.Dir, name string, wait time.Duration) (*lock, error) {
+	deadline := time.Now().Add(wait)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		l, owner, err := tryLock(dir, name)
+		if l != nil || err != nil {
+			return l, err
+		}
+		left := time.Until(deadline)
+		if left <= 0 {
+			return nil, &Error{Kind: ErrLocked, Hint: hintLocked, Cause: fmt.Errorf("held by %s", owner)}
+		}
+		timer := time.NewTimer(min(pause, left))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctxError(ctx)
+		case <-timer.C:
+		}
+	}
+}
+
+// tryLock takes the lock if nobody has it; else it says who, as far as is known.
+func tryLock(dir vfs.Dir, name string) (*lock, string, error) {
+	// Between open and lock the name may come to lead elsewhere: the lock counts
+	// only if, once taken, it is still the one that the next opener will find.
+	for range 100 {
+		f, err := dir.OpenLock(name)
+		if err != nil {
+			return nil, "", err
+		}
+		info, err := f.Stat()
+		ok := false
+		if err == nil {
+			ok, err = f.TryLock()
+		}
+		if err != nil {
+			f.Close()
+			return nil, "", err
+		}
+		if !ok {
+			owner := readOwner(f)
+			return nil, owner, f.Close()
+		}
+		l := &lock{dir, name, f, info}
+		if l.lost() == nil {
+			return l, "", nil
+		}
+		f.Close()
+	}
+	return nil, "", fmt.Errorf("lock file %s is replaced again and again", name)
+}
+
+// lost says whether the name still leads to the lock that is held.
+func (l *lock) lost() error {
+	now, err := l.dir.Lstat(l.name)
+	if err != nil {
+		return fmt.Errorf("the lock file is gone while it was held: %w", err)
+	}
+	if !now.Same(l.info) {
+		return errorString("the lock file was replaced while it was held")
+	}
+	return nil
+}
+
+// excludes reports whether the lock keeps a second opener out, which some network
+// and sandbox file systems only pretend to do.
+func (l *lock) excludes() (bool, error) {
+	f, err := l.dir.OpenLock(l.name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	taken, err := f.TryLock()
+	return !taken, err
+}
+
+// sign leaves a line that tells others who holds the lock. It is for messages only,
+// so an error does not matter.
+func (l *lock) sign(owner string) {
+	line := make([]byte, ownerSize)
+	for i := range line {
+		line[i] = ' '
+	}
+	copy(line[:ownerSize-1], owner)
+	line[ownerSize-1] = '\n'
+	_, _ = l.f.WriteAt(line, 0)
+}
+
+func (l *lock) release() error {
+	if l == nil {
+		return nil
+	}
+	return l.f.Close()
+}
+
+// readOwner returns what a lock file says of its holder, fit for a message.
+func readOwner(f vfs.File) string {
+	b := make([]byte, ownerSize)
+	n, _ := f.ReadAt(b, 0)
+	owner := strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, strings.ToValidUTF8(string(b[:n]), "")))
+	if owner == "" {
+		return "a process that left no name"
+	}
+	return owner
+}

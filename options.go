@@ -1,0 +1,159 @@
+package pawl
+
+import (
+	"log/slog"
+	"math"
+	"path/filepath"
+	"time"
+
+	"github.com/seed-5cdcd42d/pawl/internal/vfs"
+)
+
+// Options say how a store is opened. The zero value, and a nil *Options, are safe
+// defaults.
+type Options struct {
+	// Name is the base of the names in the trust directory: Name.trust, Name.lock
+	// and Name.audit. Default: the base name of the store directory. Several
+	// stores may share a trust directory under different names.
+	Name string
+
+	// MustExist makes Open fail with ErrNotExist rather than create a store.
+	MustExist bool
+
+	// LockWait is how long Open waits for another opener to let go. 0: not at all.
+	LockWait time.Duration
+
+	Limits Limits
+	Allow  Allowance
+
+	// Logger hears of everything that was not ordinary. nil: nothing is logged.
+	Logger *slog.Logger
+}
+
+// Limits bound what is accepted and what is allocated, in bytes. A zero field
+// stands for its default. A store with a file over its limit is not opened
+// (ErrTooLarge), and nothing is changed.
+type Limits struct {
+	Entry  int64 // one entry; default 16 MiB
+	Part   int64 // one part; default 64 MiB
+	Commit int64 // all entries and parts of one commit; default 128 MiB
+	Bundle int64 // the bundle file; default 1 GiB
+}
+
+// Allowance is a set of loosenings. Each is named in the log when it is used, and
+// Stats shows what the file systems can do.
+type Allowance uint
+
+const (
+	// NetworkFS allows directories on a network file system, whose locks may not
+	// exclude, or may hang.
+	NetworkFS Allowance = 1 << iota
+
+	// NoDirSync allows a file system whose directories cannot be flushed. After a
+	// power cut there, acknowledged commits may be gone.
+	NoDirSync
+
+	// SharedTrust allows a trust directory that others can write to. Whoever can
+	// write there can make any state the trusted one.
+	SharedTrust
+)
+
+// The format's own limits.
+const (
+	maxName    = 255 // bytes in a file name, a part name and a commit id
+	tempDigits = 16  // hexadecimal digits in the name of a temp
+)
+
+// complete checks o and fills in the defaults.
+func (o *Options) complete() (Options, error) {
+	var c Options
+	if o != nil {
+		c = *o
+	}
+	if c.LockWait < 0 {
+		return c, invalid("LockWait %v is negative", c.LockWait)
+	}
+	if c.Allow&^(NetworkFS|NoDirSync|SharedTrust) != 0 {
+		return c, invalid("Allow has unknown bits: %#x", uint(c.Allow))
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, l := range []struct {
+		name     string
+		v        *int64
+		standard int64
+	}{
+		{"Entry", &c.Limits.Entry, 16 << 20},
+		{"Part", &c.Limits.Part, 64 << 20},
+		{"Commit", &c.Limits.Commit, 128 << 20},
+		{"Bundle", &c.Limits.Bundle, 1 << 30},
+	} {
+		if *l.v == 0 {
+			*l.v = l.standard
+		}
+		// The format holds the length of one item in 32 bits.
+		if *l.v < 0 || *l.v > math.MaxInt32 {
+			return c, invalid("Limits.%s %d is not between 0 and %d", l.name, *l.v, math.MaxInt32)
+		}
+	}
+	return c, nil
+}
+
+// place is where a store is: two directories and a name.
+type place struct {
+	fsys       vfs.FS
+	dir, trust string // resolved
+	name       string
+}
+
+// locate finds the two directories, which need not exist yet, and refuses a pair
+// that could not keep trust and data apart.
+func locate(fsys vfs.FS, dir, trustDir string, o *Options) (place, error) {
+	p := place{fsys: fsys}
+	if dir == "" || trustDir == "" {
+		return p, invalid("the store directory and the trust directory both need a path")
+	}
+	var err error
+	if p.dir, err = fsys.Resolve(dir); err != nil {
+		return p, fail("", dir, err)
+	}
+	if p.trust, err = fsys.Resolve(trustDir); err != nil {
+		return p, fail("", trustDir, err)
+	}
+	p.name = o.Name
+	if p.name == "" {
+		p.name = filepath.Base(p.dir)
+	}
+	if err := checkName("store", p.name, maxName-len(".tmp-")-tempDigits); err != nil {
+		return p, err
+	}
+	for _, pair := range []struct{ inner, outer, say string }{
+		{p.trust, p.dir, "is inside or the same as the store directory"},
+		{p.dir, p.trust, "is above the store directory"},
+	} {
+		if holds(fsys, pair.outer, pair.inner) {
+			return p, &Error{Path: trustDir, Kind: ErrInsecure, Cause: errorString("it " + pair.say), Hint: hintApart}
+		}
+	}
+	return p, nil
+}
+
+// holds reports whether inner is outer or lies below it, by name or by identity:
+// a bind mount or a case-folding file system gives one directory two names.
+func holds(fsys vfs.FS, outer, inner string) bool {
+	top, err := fsys.Lstat(outer)
+	for p := inner; ; p = filepath.Dir(p) {
+		if p == outer {
+			return true
+		}
+		if err == nil {
+			if i, e := fsys.Lstat(p); e == nil && i.Same(top) {
+				return true
+			}
+		}
+		if filepath.Dir(p) == p {
+			return false
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package pawl
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/seed-5cdcd42d/pawl/internal/vfs"
+)
+
+// The order of a commit that publishes the bundle:
+//
+//	P1  re-check that locks, directories, trust file and bundle are still ours
+//	P2  encode the new state, read it back, check that it extends the old one
+//	P3  intent {confirmed: old, pending: new} into the trust file, durable
+//	P4  the bundle's bytes into a temp, durable
+//	P5  rename over "bundle"; fsync the store directory     ← committed
+//	P6  confirm {confirmed: new}, durable
+//	P7  memory moves; acknowledge
+//
+// Nothing of the new state can be seen before its intent is durable (P3 before P5),
+// so whoever finds the new state also finds what authorises it. Until P5 is done a
+// reader finds the old state, whole, and afterwards the new one, whole. The confirm
+// comes last: from P3 to P6 both states are authorised, and either is accepted.
+
+// publish makes next the state of the store. The error has an Outcome.
+func (s *Store) publish(next *state, id string) *Error {
+	if err := s.recheck(); err != nil {
+		return outcome(ErrNotCommitted, err)
+	}
+	raw := encodeBundle(next)
+	if int64(len(raw)) > s.opts.Limits.Bundle {
+		return outcome(ErrNotCommitted, tooLarge("the bundle would have %d bytes, and Limits.Bundle is %d", len(raw), s.opts.Limits.Bundle))
+	}
+	if err := checkExtends(s.state.Load(), next, raw); err != nil {
+		return outcome(ErrNotCommitted, &Error{Kind: ErrDamaged, Cause: err,
+			Hint: "Nothing was written. This is a fault in memory or in pawl: stop the process and look at the machine"})
+	}
+	root := Root{Revision: next.version().Revision, Epoch: next.epoch, Digest: sha256.Sum256(raw)}
+
+	intent := s.trustRecord()
+	intent.pending, intent.commits = root, 1
+	if id != "" {
+		intent.ids = []string{id}
+	}
+	if err := s.trust.write(intent); err != nil {
+		var unsure slotUnsure
+		switch {
+		case errors.As(err, new(notYet)):
+			return s.certain(err)
+		case errors.As(err, &unsure):
+			return s.abort(err)
+		}
+		return s.inDoubt(err)
+	}
+	info, err := s.dir.install(bundleName, raw)
+	switch {
+	case errors.As(err, new(notYet)):
+		return s.abort(err)
+	case err != nil:
+		return s.inDoubt(err)
+	}
+	// Committed: the new state is on stable storage, and so is its intent.
+	if err := s.trust.write(s.confirmation(root, next)); err != nil {
+		return s.inDoubt(err)
+	}
+	s.adopt(root, next, &info)
+	return nil
+}
+
+// trustRecord is a record that names the present state and nothing else.
+func (s *Store) trustRecord() trustRecord { return s.confirmation(s.root, s.state.Load()) }
+
+// confirmation is a record that names a state as the only one.
+func (s *Store) confirmation(root Root, st *state) trustRecord {
+	r := trustRecord{store: st.id, confirmed: root, path: s.trust.newest.path}
+	if root != (Root{}) {
+		r.history = st.version().Digest
+	}
+	return r
+}
+
+// adopt makes st, which is durable and confirmed, the state in memory.
+func (s *Store) adopt(root Root, st *state, bundle *vfs.Info) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	added := st.records
+	if s.ids == nil {
+		s.ids = map[string]*record{}
+	} else {
+		added = st.records[len(s.state.Load().records):]
+	}
+	for _, r := range added {
+		if r.id != "" {
+			s.ids[r.id] = r
+		}
+	}
+	s.root, s.bundle = root, bundle
+	s.state.Store(st)
+}
+
+// abort takes an intent back: the old state is whole and stays the only one.
+func (s *Store) abort(cause error) *Error {
+	err := s.trust.write(s.trustRecord())
+	if err == nil {
+		// A slot that failed to be written holds one thing or another by now.
+		s.trust.ring, s.trust.info, err = s.trust.bytes()
+	}
+	if err != nil {
+		return s.inDoubt(errors.Join(cause, err))
+	}
+	return s.certain(cause)
+}
+
+func (s *Store) certain(cause error) *Error {
+	return outcome(ErrNotCommitted, fail("", "", cause))
+}
+
+// inDoubt stops the store: it takes no commits until it has settled.
+func (s *Store) inDoubt(cause error) *Error {
+	e := outcome(ErrInDoubt, &Error{Cause: cause})
+	s.mu.Lock()
+	s.doubt = e
+	s.mu.Unlock()
+	s.opts.Logger.Error("pawl: commit in doubt", "store", s.at.dir, "error", cause)
+	return e
+}
+
+// recheck finds out, before anything is written, whether another writer has been at
+// the store: what this process holds must be what the names lead to.
+func (s *Store) recheck() *Error {
+	if e := s.held(); e != nil {
+		return e
+	}
+	if err := s.trust.changed(); err != nil {
+		return s.stale(err)
+	}
+	now, err := s.dir.Lstat(bundleName)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && s.bundle == nil:
+		return nil
+	case err == nil && s.bundle == nil:
+		err = errorString("there is a bundle, and this process made none")
+	case err == nil && (!now.Same(*s.bundle) || now.Size != s.bundle.Size || !now.ModTime.Equal(s.bundle.ModTime)):
+		err = errorString("the bundle was replaced or changed")
+	}
+	if err != nil {
+		return s.stale(err)
+	}
+	return nil
+}
+
+// held finds out whether the locks and directories that this process holds are
+// still those that the next opener will find.
+func (s *Store) held() *Error {
+	for _, l := range []*lock{s.trustLock, s.storeLock} {
+		if err := l.lost(); err != nil {
+			return s.stale(err)
+		}
+	}
+	for _, d := range []*directory{s.trustDir, s.dir} {
+		now, err := s.at.fsys.Lstat(d.Path())
+		if err == nil && !now.Same(d.info) {
+			err = errorString("the path leads to another directory now")
+		}
+		if err != nil {
+			return s.stale(fmt.Errorf("%s: %w", d.Path(), err))
+		}
+	}
+	return nil
+}
+
+// stale is the error for files that are no longer ours; an error of the operating
+// system on the way there says nothing of the kind.
+func (s *Store) stale(err error) *Error {
+	var text errorString
+	if errors.As(err, &text) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrTrustDamaged) {
+		return &Error{Kind: ErrStale, Cause: err, Hint: hintStale}
+	}
+	return fail("", "", err)
+}
+
+// checkExtends reads a new bundle back from its bytes and checks that its history
+// continues the old one.
+func checkExtends(old, next *state, raw []byte) error {
+	got, _, err := decodeBundle(raw)
+	if err != nil {
+		return fmt.Errorf("the new bundle does not read back: %w", err)
+	}
+	v := old.version()
+	at, ok := got.historyAt(v.Revision)
+	if got.id != old.id || !ok || at != v.Digest || got.version() != next.version() {
+		return fmt.Errorf("the new history (%s) does not continue the old one (%s)", got.version(), v)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+
+	"github.com/seed-5cdcd42d/pawl/internal/vfs"
+)
+
+// Settlement is what became of an intent that was found.
+type Settlement int
+
+const (
+	// SettledNothing: there was no intent to settle.
+	SettledNothing Settlement = iota
+	// SettledLanded: the pending state was there, whole. Its commits happened.
+	SettledLanded
+	// SettledNotLanded: the old state was there, whole. The pending commits did not
+	// happen, and never will.
+	SettledNotLanded
+)
+
+func (s Settlement) String() string {
+	return [...]string{"nothing to settle", "landed", "not landed"}[s]
+}
+
+// Recovery says what opening a store, or Recover, found and did.
+type Recovery struct {
+	Settled   Settlement
+	Unclean   bool     // the last writer did not get to Close
+	Confirmed Root     // the state that the store goes on from
+	Pending   Root     // what the intent named; zero when there was none
+	Count     int      // how many commits the intent holds
+	Commits   []string // their ids, as far as the trust file has room for them
+
+	// Sweeping up after killed processes: temps removed, and slots of the trust file
+	// that were torn. Neither has any part in the state.
+	Swept       []string
+	BrokenSlots int
+
+	// Audit is why the audit file does not have a line about this; nil when it has
+	// one, or none was due. It never keeps a store from opening.
+	Audit error
+}
+
+// settle reads both directories, decides, and carries the decision out. Open and
+// Recover are the same code. When it returns nil, the state in memory is on stable
+// storage and confirmed, and the intent, if there was one, is gone.
+//
+// It trusts no byte and no name that it has not itself written to a new file,
+// synced, renamed and synced by directory: after a failed flush the page cache may
+// show what the disk does not have, and a second flush reports success. So the
+// state that an intent is settled on is installed anew, from the bytes that were
+// read, by the same install as in a commit. The order:
+//
+//	S1  read the trust file, read the store, decide; on any error stop here
+//	S2  install the bundle anew                       (only with an intent)
+//	S3  audit line                                    (only after an unclean end)
+//	S4  confirm, in a trust file made anew            (only with an intent)
+//	S5  sweep temps
+//
+// Until S4 is durable the intent stays, so being killed or losing power anywhere,
+// any number of times, leads back to S1 with the same decision.
+func (s *Store) settle() (Recovery, *Error) {
+	var rec Recovery
+	s.trust.disown()
+	if err := s.trust.read(); err != nil {
+		return rec, fail("", s.trust.path(), err)
+	}
+	f, err := readStore(s.dir, s.opts.Limits.Bundle)
+	if err != nil {
+		return rec, fail("", s.bundlePath(), err)
+	}
+	t := s.trust.newest
+	v, e := decide(&t, f)
+	if e != nil {
+		return rec, fail("", s.bundlePath(), e)
+	}
+	if e := s.flushable(); e != nil {
+		return rec, e
+	}
+	s.storeLock.sign(s.at.fsys.Owner())
+	s.trustLock.sign(s.at.fsys.Owner())
+
+	rec = Recovery{Unclean: !t.closed, Confirmed: t.confirmed, Pending: t.pending,
+		Count: t.commits, Commits: t.ids, BrokenSlots: len(s.trust.broken)}
+	st := f.state
+	if st == nil {
+		st = emptyState(t.store)
+	}
+	switch v {
+	case verdictLanded:
+		rec.Settled, rec.Confirmed = SettledLanded, t.pending
+	case verdictNotLanded:
+		rec.Settled = SettledNotLanded
+	}
+	if rec.Settled != SettledNothing && f.info != nil {
+		info, err := s.dir.install(bundleName, f.raw)
+		if err != nil {
+			return rec, fail("", s.bundlePath(), err)
+		}
+		f.info = &info
+	}
+	if rec.Unclean {
+		rec.Audit = s.audit(&rec, t.store)
+	}
+	if rec.Settled != SettledNothing {
+		if err := s.trust.write(s.confirmation(rec.Confirmed, st)); err != nil {
+			return rec, fail("", s.trust.path(), err)
+		}
+	}
+	for _, d := range []*directory{s.dir, s.trustDir} {
+		swept, err := d.sweep()
+		if err != nil {
+			return rec, fail("", d.Path(), err)
+		}
+		rec.Swept = append(rec.Swept, swept...)
+	}
+	s.ids = nil // whatever memory held, the disk has spoken
+	s.adopt(rec.Confirmed, st, f.info)
+	s.report(&rec)
+	return rec, nil
+}
+
+// Recover settles a store that is in doubt, in place, under the locks it holds, by
+// the same code as Open. When it returns nil, the store takes commits again, and
+// Lookup tells what became of the commit that was in doubt. A store that is not in
+// doubt is left as it is.
+func (s *Store) Recover(ctx context.Context) (Recovery, error) {
+	if err := s.take(ctx); err != nil {
+		return Recovery{}, fail("recover", s.at.dir, err)
+	}
+	defer s.give()
+	s.mu.RLock()
+	doubt := s.doubt
+	s.mu.RUnlock()
+	if doubt == nil {
+		return Recovery{Confirmed: s.root}, nil
+	}
+	if e := s.held(); e != nil {
+		return Recovery{}, fail("recover", s.at.dir, e)
+	}
+	rec, e := s.settle()
+	if e != nil {
+		return Recovery{}, fail("recover", s.at.dir, e)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doubt, s.recovery = nil, rec
+	return rec, nil
+}
+
+// flushable makes sure that names in both directories can be made durable.
+func (s *Store) flushable() *Error {
+	for _, d := range []*directory{s.trustDir, s.dir} {
+		err := d.Sync()
+		if errors.Is(err, vfs.ErrNoDirSync) {
+			if s.opts.Allow&NoDirSync == 0 {
+				return &Error{Path: d.Path(), Kind: ErrUnsupported, Cause: err, Hint: hintNoDirSync}
+			}
+			d.noSync = true
+			s.opts.Logger.Warn("pawl: directories cannot be flushed here; a power cut may undo acknowledged commits", "dir", d.Path())
+			continue
+		}
+		if err != nil {
+			return fail("", d.Path(), err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) audit(rec *Recovery, id storeID) error {
+	line := auditLine{
+		Time: s.at.fsys.Now().UTC(), Event: "unclean", Store: id.String(),
+		Process: s.at.fsys.Owner(), Confirmed: rec.Confirmed,
+	}
+	if rec.Settled != SettledNothing {
+		line.Event, line.Outcome = "settle", rec.Settled.String()
+		line.Pending, line.Commits = &rec.Pending, rec.Commits
+	}
+	return appendAudit(s.trustDir, s.at.name+auditSuffix, line)
+}
+
+// report logs what was not ordinary.
+func (s *Store) report(rec *Recovery) {
+	log := s.opts.Logger.With("store", s.at.dir)
+	if rec.Settled != SettledNothing {
+		log.Warn("pawl: settled an intent", "outcome", rec.Settled.String(), "commits", rec.Commits,
+			"pending", rec.Pending.short(), "confirmed", rec.Confirmed.short())
+	} else if rec.Unclean {
+		log.Info("pawl: the last writer did not close the store", "confirmed", rec.Confirmed.short())
+	}
+	if rec.BrokenSlots > 0 {
+		log.Warn("pawl: the trust file had torn records", "slots", rec.BrokenSlots)
+	}
+	if rec.Audit != nil {
+		log.Error("pawl: no audit line was written", "error", rec.Audit)
+	}
+}

@@ -1,0 +1,61 @@
+package pawl
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-5cdcd42d/pawl/internal/vfs"
+)
+
+// Stats counts what a Store did since it was opened.
+type Stats struct {
+	Commits      int64 // changes made; replays and empty changes are not counted
+	Replays      int64 // acknowledged again for their id
+	NotCommitted int64 // failed with ErrNotCommitted
+	InDoubt      int64 // failed with ErrInDoubt
+
+	FileSyncs    int64 // flushes of files
+	DirSyncs     int64 // flushes of directories
+	BytesWritten int64 // to bundles and the trust file, names and metadata aside
+
+	CommitTime time.Duration // spent in successful commits
+	OpenTime   time.Duration // spent in Open
+
+	Store, Trust Durability // of the two directories, as probed by Open
+}
+
+// Durability is what a directory's file system can do.
+type Durability struct {
+	FileSystem string // its type: "ext4", "nfs", …
+	Known      bool   // known to lock and flush as pawl needs; else only probed
+	Dir        bool   // directories can be flushed: names survive a power cut
+}
+
+// counts are the counters behind Stats; they are safe for concurrent use.
+type counts struct {
+	commits, replays, notCommitted, inDoubt atomic.Int64
+	fileSyncs, dirSyncs, bytes              atomic.Int64
+	commitTime                              atomic.Int64
+}
+
+// Stats returns the counters as they are now. It never waits for a commit.
+func (s *Store) Stats() Stats {
+	c := s.counts
+	return Stats{
+		Commits:      c.commits.Load(),
+		Replays:      c.replays.Load(),
+		NotCommitted: c.notCommitted.Load(),
+		InDoubt:      c.inDoubt.Load(),
+		FileSyncs:    c.fileSyncs.Load(),
+		DirSyncs:     c.dirSyncs.Load(),
+		BytesWritten: c.bytes.Load(),
+		CommitTime:   time.Duration(c.commitTime.Load()),
+		OpenTime:     s.openTime,
+		Store:        durability(s.dir),
+		Trust:        durability(s.trustDir),
+	}
+}
+
+func durability(d *directory) Durability {
+	return Durability{FileSystem: d.system.Type, Known: d.system.Class == vfs.Local, Dir: !d.noSync}
+}
