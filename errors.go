@@ -193,6 +193,9 @@ func fail(op, path string, err error) *Error {
 	e, ok := err.(*Error)
 	if !ok {
 		e = &Error{Cause: err, Hint: hintOS(err)}
+		if errors.Is(err, errors.ErrUnsupported) {
+			e.Kind = ErrUnsupported
+		}
 	}
 	if e.Op == "" {
 		e.Op = op

@@ -3,11 +3,14 @@ package pawl
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
+
+// inspectTries is how often Inspect looks again when a writer changed what it read.
+const inspectTries = 40
 
 // Report describes what is in the two directories of a store, good or bad.
 type Report struct {
@@ -15,7 +18,8 @@ type Report struct {
 	Trust string `json:"trust"` // the trust file
 
 	// Verdict is what Open would do: "create", "clean", "landed", "not landed", or
-	// "refuse", with Err saying why.
+	// "refuse", with Err saying why. "changing" means that a writer was too busy for
+	// the two directories to be read as one.
 	Verdict string `json:"verdict"`
 	Err     error  `json:"-"`
 	Problem string `json:"problem,omitempty"` // the text of Err
@@ -42,7 +46,7 @@ type Report struct {
 // Inspect describes a store without opening it: no lock is taken, nothing is
 // written, and a bad state is no error but described. Beside a live writer it tries
 // again while what it reads changes under it. An error is one that leaves nothing to
-// describe: bad arguments, or directories that cannot be read.
+// describe: bad arguments, or a directory that cannot be listed.
 func Inspect(ctx context.Context, dir, trustDir string, opts *Options) (*Report, error) {
 	o, err := opts.complete()
 	if err != nil {
@@ -54,22 +58,36 @@ func Inspect(ctx context.Context, dir, trustDir string, opts *Options) (*Report,
 	}
 	s := &Store{at: at, opts: o, counts: new(counts)}
 	defer s.release()
-	if err := s.openDirs(); err != nil {
-		return nil, fail("inspect", at.dir, err)
+	// What would keep Open from these directories is described with the rest.
+	refusal := s.openDirs()
+	if refusal != nil {
+		s.opts.Allow = NetworkFS | NoDirSync | SharedTrust
+		if err := s.release(); err != nil {
+			return nil, fail("inspect", at.dir, err)
+		}
+		if s.openDirs() != nil {
+			return (&Report{Dir: at.dir, Trust: at.trustPath()}).refuse(fail("open", at.dir, refusal)), nil
+		}
 	}
 	var r *Report
-	for range 20 {
+	for try := range inspectTries {
 		if ctx.Err() != nil {
 			return nil, fail("inspect", at.dir, ctxError(ctx))
 		}
-		var before, after []byte
-		before = s.peekTrust()
+		before := s.peekTrust()
 		if r, err = s.inspect(); err != nil {
 			return nil, fail("inspect", at.dir, err)
 		}
-		if after = s.peekTrust(); slices.Equal(before, after) {
+		if slices.Equal(before, s.peekTrust()) {
 			break
 		}
+		if try == inspectTries-1 {
+			r.Verdict, r.Err, r.Problem, r.Hint = "changing", nil, "", "A writer is at work; ask again"
+		}
+		time.Sleep(time.Duration(try) * time.Millisecond)
+	}
+	if refusal != nil {
+		r.refuse(fail("open", at.dir, refusal))
 	}
 	return r, nil
 }
@@ -86,7 +104,7 @@ func (s *Store) peekTrust() []byte {
 
 func (s *Store) inspect() (*Report, error) {
 	name := s.at.name + trustSuffix
-	r := &Report{Dir: s.at.dir, Trust: filepath.Join(s.at.trust, name)}
+	r := &Report{Dir: s.at.dir, Trust: s.at.trustPath()}
 	var dir vfs.Dir
 	if s.dir != nil {
 		dir = s.dir

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
@@ -86,7 +87,7 @@ func (s *Store) open(ctx context.Context) error {
 	if s.storeLock, err = s.takeLock(ctx, s.dir, lockName); err != nil {
 		return err
 	}
-	rec, e := s.settle()
+	rec, e := s.settle(true)
 	if e != nil {
 		return e
 	}
@@ -175,14 +176,13 @@ func (s *Store) beforeLocks() error {
 
 // noTrust is the verdict on a store without a trust file.
 func (s *Store) noTrust(file string) error {
-	trust := filepath.Join(s.at.trust, s.at.name+trustSuffix)
 	if file != "" {
 		return &Error{Path: s.at.dir, Kind: ErrUntrusted, Hint: hintUntrusted,
-			Cause: fmt.Errorf("there is %q, and no %s", file, printable(trust))}
+			Cause: fmt.Errorf("there is %q, and no %s", file, printable(s.at.trustPath()))}
 	}
 	if s.opts.MustExist {
 		return &Error{Path: s.at.dir, Kind: ErrNotExist, Hint: hintNotExist,
-			Cause: fmt.Errorf("there is no %s", printable(trust))}
+			Cause: fmt.Errorf("there is no %s", printable(s.at.trustPath()))}
 	}
 	return nil
 }
@@ -211,7 +211,7 @@ func (s *Store) create() error {
 // makeDir opens the directory at path, makes what is missing of it, and makes the
 // entries of the whole way durable, by whomever they were made.
 func (s *Store) makeDir(path, temp string) (*directory, error) {
-	if err := makeAll(s.at.fsys, path, s.opts.Allow); err != nil {
+	if err := makeAll(s.at.fsys, path); err != nil {
 		return nil, fail("", path, err)
 	}
 	if s.dir != nil && path == s.at.dir {
@@ -227,7 +227,7 @@ func (s *Store) makeDir(path, temp string) (*directory, error) {
 // makeAll makes the directory at path and its missing parents, and flushes every
 // directory above it, root last. One that may not be read holds nothing that this
 // process could have made.
-func makeAll(fsys vfs.FS, path string, allow Allowance) error {
+func makeAll(fsys vfs.FS, path string) error {
 	if _, err := fsys.Lstat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -237,7 +237,7 @@ func makeAll(fsys vfs.FS, path string, allow Allowance) error {
 	}
 	parent, err := fsys.OpenDir(above)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := makeAll(fsys, above, allow); err != nil {
+		if err := makeAll(fsys, above); err != nil {
 			return err
 		}
 		parent, err = fsys.OpenDir(above)
@@ -254,15 +254,13 @@ func makeAll(fsys vfs.FS, path string, allow Allowance) error {
 			return err
 		}
 	}
+	// What the store's own directories can do is asked later, and answered for; one
+	// that cannot be written to has nothing to flush.
 	err = parent.Sync()
-	if errors.Is(err, vfs.ErrNoDirSync) {
-		// What the store's own directories can do is asked later, and answered for.
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, vfs.ErrNoDirSync) && !errors.Is(err, syscall.EROFS) {
 		return err
 	}
-	return makeAll(fsys, above, allow)
+	return makeAll(fsys, above)
 }
 
 // takeLock takes one of the two locks and, where nothing is known of the file

@@ -107,6 +107,8 @@ type place struct {
 	name       string
 }
 
+func (p *place) trustPath() string { return filepath.Join(p.trust, p.name+trustSuffix) }
+
 // locate finds the two directories, which need not exist yet, and refuses a pair
 // that could not keep trust and data apart.
 func locate(fsys vfs.FS, dir, trustDir string, o *Options) (place, error) {

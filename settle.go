@@ -55,13 +55,13 @@ type Recovery struct {
 //
 //	S1  read the trust file, read the store, decide; on any error stop here
 //	S2  install the bundle anew                       (only with an intent)
-//	S3  audit line                                    (only after an unclean end)
+//	S3  audit line                                    (with an intent, or an open after an unclean end)
 //	S4  confirm, in a trust file made anew            (only with an intent)
 //	S5  sweep temps
 //
 // Until S4 is durable the intent stays, so being killed or losing power anywhere,
 // any number of times, leads back to S1 with the same decision.
-func (s *Store) settle() (Recovery, *Error) {
+func (s *Store) settle(opening bool) (Recovery, *Error) {
 	var rec Recovery
 	s.trust.disown()
 	if err := s.trust.read(); err != nil {
@@ -82,7 +82,7 @@ func (s *Store) settle() (Recovery, *Error) {
 	s.storeLock.sign(s.at.fsys.Owner())
 	s.trustLock.sign(s.at.fsys.Owner())
 
-	rec = Recovery{Unclean: !t.closed, Confirmed: t.confirmed, Pending: t.pending,
+	rec = Recovery{Unclean: opening && !t.closed, Confirmed: t.confirmed, Pending: t.pending,
 		Count: t.commits, Commits: t.ids, BrokenSlots: len(s.trust.broken)}
 	st := f.state
 	if st == nil {
@@ -101,7 +101,7 @@ func (s *Store) settle() (Recovery, *Error) {
 		}
 		f.info = &info
 	}
-	if rec.Unclean {
+	if rec.Unclean || rec.Settled != SettledNothing {
 		rec.Audit = s.audit(&rec, t.store)
 	}
 	if rec.Settled != SettledNothing {
@@ -140,7 +140,7 @@ func (s *Store) Recover(ctx context.Context) (Recovery, error) {
 	if e := s.held(); e != nil {
 		return Recovery{}, fail("recover", s.at.dir, e)
 	}
-	rec, e := s.settle()
+	rec, e := s.settle(false)
 	if e != nil {
 		return Recovery{}, fail("recover", s.at.dir, e)
 	}

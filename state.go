@@ -12,7 +12,7 @@ type storeID [16]byte
 // share it, and share what two states have in common.
 type state struct {
 	id       storeID
-	base     version0 // what the history was before records[0]
+	base     origin // what the history was before records[0]
 	records  []*record
 	parts    map[string]part
 	schema   uint32
@@ -21,8 +21,8 @@ type state struct {
 	replaced Digest // the disk digest that this state's bundle replaced
 }
 
-// version0 is where the kept history begins.
-type version0 struct {
+// origin is where the kept history begins.
+type origin struct {
 	revision Revision
 	nextSeq  Seq
 	history  Digest
@@ -36,7 +36,7 @@ type part struct {
 
 // emptyState is the state of a store that nothing was committed to.
 func emptyState(id storeID) *state {
-	return &state{id: id, base: version0{history: genesis(id), nextSeq: 1}, parts: map[string]part{}}
+	return &state{id: id, base: origin{history: genesis(id), nextSeq: 1}, parts: map[string]part{}}
 }
 
 func (s *state) version() Version {
