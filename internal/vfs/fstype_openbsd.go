@@ -1,0 +1,18 @@
+package vfs
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+func fileSystem(dir *os.File) (FileSystem, error) {
+	var st unix.Statfs_t
+	err := control(dir, func(fd uintptr) error {
+		return again(func() error { return unix.Fstatfs(int(fd), &st) })
+	})
+	if err != nil {
+		return FileSystem{}, err
+	}
+	return bsdType(unix.ByteSliceToString(st.F_fstypename[:]), st.F_flags&unix.MNT_LOCAL != 0), nil
+}
