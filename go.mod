@@ -4,5 +4,5 @@ go 1.25.0
 
 require (
 	github.com/google/go-cmp v0.7.0 // indirect
-	golang.org/x/sys v0.37.0 // indirect
+	golang.org/x/sys v0.37.0
 )

@@ -21,7 +21,7 @@ type dirFlush struct {
 // with FILE_FLAG_BACKUP_SEMANTICS, shared in every way.
 func openDirFlush(dir *os.File) dirFlush {
 	var h windows.Handle
-	err := control(dir, func(fd uintptr) error {
+	open := func(fd uintptr) error {
 		name, err := windows.NewNTUnicodeString("")
 		if err != nil {
 			return err
@@ -35,8 +35,8 @@ func openDirFlush(dir *os.File) dirFlush {
 			return status.Errno()
 		}
 		return err
-	})
-	if err != nil {
+	}
+	if err := untilShared(func() error { return control(dir, open) }); err != nil {
 		return dirFlush{err: err}
 	}
 	return dirFlush{dir: os.NewFile(uintptr(h), dir.Name())}

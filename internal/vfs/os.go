@@ -176,6 +176,8 @@ const openTries = 100
 //	openat  O_NONBLOCK: a FIFO put there since does not hang us.
 //	fstat   is it the file of lstat? No: it was replaced, or a symbolic link was
 //	        put there and followed. Closed, unread, and begun again.
+//
+// An open that fails is final only if the name still is what it was.
 func (d *osDir) open(op, name string, flag int) (File, error) {
 	for range openTries {
 		before, err := d.lstat(op, name)
@@ -187,6 +189,11 @@ func (d *osDir) open(op, name string, flag int) (File, error) {
 		}
 		f, err := d.openFile(name, flag|openFlags, 0)
 		if err != nil {
+			// ELOOP is a symbolic link that was there for a moment.
+			now, lerr := d.root.Lstat(name)
+			if isOneOf(err, syscall.ELOOP) || lerr == nil && !os.SameFile(before, now) {
+				continue
+			}
 			return nil, d.fail(op, name, err)
 		}
 		after, err := f.Stat()
