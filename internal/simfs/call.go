@@ -1,0 +1,114 @@
+package simfs
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Op names a call of package vfs.
+type Op uint8
+
+// The calls. Those from OpMkdir on can change something.
+const (
+	OpResolve Op = iota
+	OpLstat
+	OpStat
+	OpSystem
+	OpNames
+	OpOpenDir
+	OpOpen
+	OpOpenRW
+	OpReadAt
+	OpTryLock
+	OpClose
+	OpMkdir
+	OpCreate
+	OpOpenLock
+	OpRename
+	OpLink
+	OpRemove
+	OpWriteAt
+	OpChmod
+	OpChgrp
+	OpSync
+	OpSyncData
+	OpSyncDir
+)
+
+var opNames = [...]string{"resolve", "lstat", "stat", "system", "names", "opendir", "open", "openrw", "readat", "trylock",
+	"close", "mkdir", "create", "openlock", "rename", "link", "remove", "writeat", "chmod", "chgrp", "sync", "syncdata", "syncdir"}
+
+func (o Op) String() string { return opNames[o] }
+
+// Mutates says whether the call can change what a crash leaves. A sync does:
+// it takes disks away.
+func (o Op) Mutates() bool { return o >= OpMkdir }
+
+// IsSync says whether the call makes something durable.
+func (o Op) IsSync() bool { return o >= OpSync }
+
+// CallID names a call in the history of a machine.
+type CallID struct {
+	Process int32 // 1 for the first process that was started
+	N       int32 // 1 for its first call
+}
+
+// Call is one call as a hook sees it, before it happens.
+type Call struct {
+	ID   CallID
+	Part int // >0: not a new call but a sector boundary inside a WriteAt; a fault returned here is ignored
+	Op   Op
+	Path string
+	To   string // the new name of Rename and Link
+	Off  int64
+	Len  int
+	Err  error // in a process's log: what the call returned
+
+	m *Machine
+}
+
+// Snapshot returns what a kill at this instant leaves. Only a hook may call it.
+func (c *Call) Snapshot() *Machine { return c.m.snapshot() }
+
+// Changes returns a number that has grown if anything that a crash can show has
+// changed. Only a hook may call it.
+func (c *Call) Changes() int { return c.m.changes }
+
+func (c *Call) String() string {
+	s := fmt.Sprintf("%d.%d %s %s", c.ID.Process, c.ID.N, c.Op, c.Path)
+	switch c.Op {
+	case OpWriteAt, OpReadAt:
+		s += fmt.Sprintf(" [%d,%d)", c.Off, c.Off+int64(c.Len))
+	case OpRename, OpLink:
+		s += " -> " + c.To
+	}
+	if c.Err != nil {
+		s += " = " + c.Err.Error()
+	}
+	return s
+}
+
+// Fault says how a call fails. The zero value is no fault.
+type Fault struct {
+	Err     error // returned by the call
+	Applied bool  // the call has its effect all the same
+	Short   int   // WriteAt and ReadAt, not applied: bytes done before the failure
+	Revert  bool  // a failed sync drops what it covered from the page cache
+}
+
+// Hook is called before each call, with the machine locked: it must not call
+// the machine but through the Call.
+type Hook func(c *Call) Fault
+
+// Policy says what a test does not allow, beyond what a disk refuses: a non-nil
+// error is a violation and fails the call.
+type Policy func(c *Call) error
+
+var (
+	// ErrKilled is returned by every call of a process that was killed.
+	ErrKilled = errors.New("simfs: process was killed")
+
+	// ErrViolation is matched by the error of a call that broke a rule of the
+	// machine or of the test's policy.
+	ErrViolation = errors.New("simfs: violation")
+)
