@@ -46,6 +46,8 @@ func appendAudit(dir *directory, name string, line auditLine) error {
 		if err := writeFull(f, append(b, '\n'), info.Size); err != nil {
 			return err
 		}
+		dir.counts.fileSyncs.Add(1)
+		dir.counts.bytes.Add(int64(len(b)) + 1)
 		return f.Sync()
 	}()
 	if err = errors.Join(err, f.Close()); err != nil {

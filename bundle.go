@@ -11,9 +11,9 @@ import (
 // is its disk digest, the value that the trust file pins; the checksums inside only
 // tell damage from a state that was never authorised.
 //
-// All numbers are little-endian. The first 28 bytes keep their meaning in every
-// version; a reader that does not know a version, or an incompatible flag, stops
-// there and changes nothing.
+// All numbers are little-endian. The first 28 bytes, and the checksum at 252, keep
+// their meaning in every version; a reader that does not know a version, or an
+// incompatible flag, stops there and changes nothing.
 //
 //	  0  8   magic "pawlbndl"
 //	  8  u32 format version, 1
@@ -189,6 +189,7 @@ func decodeBundle(b []byte) (*state, header, error) {
 	s.base.revision = Revision(d.u64())
 	s.base.nextSeq = Seq(d.u64())
 	d.digest(&s.base.history)
+	ids := map[string]bool{}
 	for range d.count(4) {
 		raw := d.bytes(uint64(d.u32()))
 		if d.err != nil {
@@ -202,6 +203,10 @@ func decodeBundle(b []byte) (*state, header, error) {
 		if r.revision != v.Revision+1 || r.firstSeq != s.nextSeq() {
 			return nil, h, fmt.Errorf("revision %d does not follow revision %d", r.revision, v.Revision)
 		}
+		if r.id != "" && ids[r.id] {
+			return nil, h, fmt.Errorf("two commits have the id %q", r.id)
+		}
+		ids[r.id] = true
 		s.records = append(s.records, r)
 	}
 	d.end()

@@ -3,6 +3,7 @@ package pawl
 import (
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 
@@ -67,6 +68,18 @@ func (d *directory) Sync() error {
 	}
 	d.counts.dirSyncs.Add(1)
 	return d.Dir.Sync()
+}
+
+// moved says whether the directory's path leads elsewhere by now, and why.
+func (d *directory) moved() error {
+	now, err := d.fsys.Lstat(d.Path())
+	if err == nil && !now.Same(d.info) {
+		err = errorString("the path leads to another directory now")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", printable(d.Path()), err)
+	}
+	return nil
 }
 
 // newTemp makes a file with a short random name. Short, so that it fits wherever
@@ -164,7 +177,10 @@ func (n notYet) Unwrap() error { return n.err }
 //
 // An error that is notYet left name as it was, with certainty; after any other,
 // both are possible until somebody has installed the name anew.
-func (d *directory) install(name string, b []byte) (vfs.Info, error) {
+//
+// ready, if not nil, runs once all that needs space has been written, just before
+// the rename; an error of it leaves name as it was.
+func (d *directory) install(name string, b []byte, ready func() error) (vfs.Info, error) {
 	var old *vfs.Info
 	before, err := d.Lstat(name)
 	switch {
@@ -176,6 +192,11 @@ func (d *directory) install(name string, b []byte) (vfs.Info, error) {
 	temp, info, err := d.writeTemp(b, old)
 	if err != nil {
 		return info, notYet{err}
+	}
+	if ready != nil {
+		if err := ready(); err != nil {
+			return info, notYet{errors.Join(err, ignoreNotExist(d.Remove(temp)))}
+		}
 	}
 	if err := d.Rename(temp, name); err != nil {
 		// A rename that reports an error may have happened all the same. Only the

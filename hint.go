@@ -25,6 +25,7 @@ const (
 	hintNoLock       = "Use a file system whose locks exclude a second opener"
 	hintShared       = "Take write permission away from others (chmod go-w), or set Allow to SharedTrust"
 	hintApart        = "Keep the trust directory apart from the store directory: neither may hold the other"
+	hintSwapped      = "Swap the two arguments, if this is the store directory"
 	hintStale        = "Open the store again to see the newest state"
 	hintReused       = "Use a new id for new content; Lookup returns the receipt of the commit that has this one"
 )

@@ -112,11 +112,8 @@ func (s *Store) inspect() (*Report, error) {
 			return nil, err
 		}
 	}
-	f, err := readStore(dir, s.opts.Limits.Bundle)
+	f, storeErr := readStore(dir, s.opts.Limits.Bundle)
 	r.describe(f)
-	if err != nil {
-		return r.refuse(fail("open", s.at.dir, err)), nil
-	}
 	if s.trustDir == nil {
 		return r.withoutTrust(s)
 	}
@@ -129,6 +126,12 @@ func (s *Store) inspect() (*Report, error) {
 	rec := &t.newest
 	r.StoreID, r.Sequence, r.Confirmed, r.Pending = rec.store.String(), rec.sequence, rec.confirmed, rec.pending
 	r.Commits, r.Closed, r.CreatedAt, r.Broken = rec.ids, rec.closed, rec.path, len(t.broken)
+	if err := s.swapped(); err != nil {
+		return r.refuse(fail("open", s.at.trust, err)), nil
+	}
+	if storeErr != nil {
+		return r.refuse(fail("open", s.bundlePath(), storeErr)), nil
+	}
 	v, e := decide(rec, f)
 	if e != nil {
 		return r.refuse(fail("open", s.bundlePath(), e)), nil

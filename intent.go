@@ -76,7 +76,7 @@ func decodeRing(ring []byte) (newest trustRecord, broken []int, err error) {
 	var why error
 	for i := range slotCount {
 		slot := ring[i*slotSize : (i+1)*slotSize]
-		if bytes.Equal(slot, blankSlot()) {
+		if bytes.Equal(slot, blankSlot) {
 			continue
 		}
 		r, err := decodeSlot(slot)
@@ -140,7 +140,7 @@ func (t *trustFile) create(first trustRecord) error {
 
 // makeRing is the content of a trust file with these records in it.
 func makeRing(records ...trustRecord) []byte {
-	ring := bytes.Repeat(blankSlot(), slotCount)
+	ring := bytes.Repeat(blankSlot, slotCount)
 	for _, r := range records {
 		copy(ring[slotSize*(r.sequence%slotCount):], r.encode())
 	}
@@ -150,10 +150,10 @@ func makeRing(records ...trustRecord) []byte {
 // write makes r the newest record, durably. An error that is notYet left the file
 // as it was; after any other, r may or may not be what the next reader sees.
 func (t *trustFile) write(r trustRecord) error {
-	r.sequence = t.newest.sequence + 1
 	if t.own == nil {
-		return t.replace(r)
+		return t.replace(r, nil)
 	}
+	r.sequence = t.newest.sequence + 1
 	slot := r.encode()
 	at := int64(slotSize * (r.sequence % slotCount))
 	// Taken even when the write fails: the slot may hold r by now.
@@ -175,9 +175,20 @@ func (s slotUnsure) Error() string { return s.err.Error() }
 func (s slotUnsure) Unwrap() error { return s.err }
 
 // replace installs a file with the newest record and r in it, and keeps it open.
-func (t *trustFile) replace(r trustRecord) error {
+// ready is that of install.
+func (t *trustFile) replace(r trustRecord, ready func() error) error {
+	// The new file gets the mode of this one, and must be open for writing at the end:
+	// better to learn now that it cannot be.
+	f, err := t.dir.OpenRW(t.name)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return notYet{err}
+	}
+	r.sequence = t.newest.sequence + 1
 	ring := makeRing(t.newest, r)
-	info, err := t.dir.install(t.name, ring)
+	info, err := t.dir.install(t.name, ring, ready)
 	if err != nil {
 		return err
 	}

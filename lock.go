@@ -68,10 +68,14 @@ func tryLock(dir vfs.Dir, name string) (*lock, string, error) {
 			return nil, owner, f.Close()
 		}
 		l := &lock{dir, name, f, info}
-		if l.lost() == nil {
+		now, err := dir.Lstat(name)
+		if err == nil && now.Same(info) {
 			return l, "", nil
 		}
 		f.Close()
+		if err = ignoreNotExist(err); err != nil {
+			return nil, "", err
+		}
 	}
 	return nil, "", fmt.Errorf("lock file %s is replaced again and again", name)
 }

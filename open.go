@@ -74,12 +74,20 @@ func (s *Store) open(ctx context.Context) error {
 	case err != nil:
 		return fail("", s.trust.path(), err)
 	}
+	if s.dir == nil {
+		// The holder of the trust lock may have made it while this process waited.
+		if s.dir, err = s.openDir(s.at.dir, tempPrefix); err != nil {
+			return err
+		}
+	}
 	if s.trust.newest.confirmed == (Root{}) {
 		// A process that was killed while it made the directories may have left them
 		// without their entries being durable.
-		if s.dir, err = s.makeDir(s.at.dir, tempPrefix); err != nil {
+		d, err := s.makeDir(s.at.dir, tempPrefix)
+		if err != nil {
 			return err
 		}
+		s.dir = d
 	} else if s.dir == nil {
 		_, e := refuse(&s.trust.newest, &found{}, ErrMissing, hintMissing)
 		return e
@@ -126,6 +134,10 @@ func (s *Store) inspectDir(d *directory) (err error) {
 	if d.info, err = d.Stat(); err != nil {
 		return err
 	}
+	// Between the path's being resolved and opened it may have come to lead elsewhere.
+	if err := d.moved(); err != nil {
+		return err
+	}
 	if d.system, err = d.System(); err != nil {
 		return err
 	}
@@ -144,14 +156,26 @@ func (s *Store) inspectDir(d *directory) (err error) {
 	return nil
 }
 
+// swapped refuses a trust directory that is somebody's store directory.
+func (s *Store) swapped() error {
+	if s.trustDir == nil {
+		return nil
+	}
+	_, err := s.trustDir.Lstat(bundleName)
+	if err == nil {
+		return &Error{Path: s.at.trust, Kind: ErrInsecure, Hint: hintSwapped, Cause: errorString("the trust directory holds a bundle")}
+	}
+	if err = ignoreNotExist(err); err != nil {
+		return fail("", s.at.trust, err)
+	}
+	return nil
+}
+
 // beforeLocks finds the errors that are certain without a lock, so that not even a
 // lock file is made where there is nothing to lock.
 func (s *Store) beforeLocks() error {
-	if s.trustDir != nil {
-		if _, err := s.trustDir.Lstat(bundleName); err == nil {
-			return &Error{Path: s.at.trust, Kind: ErrInsecure, Hint: "Swap the two arguments, if this is the store directory",
-				Cause: errorString("the trust directory holds a bundle")}
-		}
+	if err := s.swapped(); err != nil {
+		return err
 	}
 	// The store is looked at before the trust file, because they are made in the
 	// other order: once a store file is there, so is the trust file.
@@ -200,6 +224,9 @@ func (s *Store) create() error {
 		return err
 	}
 	d.Close()
+	if e := s.flushable(s.trustDir); e != nil {
+		return e
+	}
 	first := trustRecord{path: quotePath(s.at.dir), closed: true}
 	s.at.fsys.Random(first.store[:])
 	if err := s.trust.create(first); err != nil {
@@ -228,13 +255,15 @@ func (s *Store) makeDir(path, temp string) (*directory, error) {
 // directory above it, root last. One that may not be read holds nothing that this
 // process could have made.
 func makeAll(fsys vfs.FS, path string) error {
-	if _, err := fsys.Lstat(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	_, err := fsys.Lstat(path)
+	if ignoreNotExist(err) != nil {
 		return err
 	}
 	above := filepath.Dir(path)
 	if above == path {
 		return nil
 	}
+	exists := err == nil
 	parent, err := fsys.OpenDir(above)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := makeAll(fsys, above); err != nil {
@@ -242,14 +271,14 @@ func makeAll(fsys vfs.FS, path string) error {
 		}
 		parent, err = fsys.OpenDir(above)
 	}
-	if errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, fs.ErrPermission) && exists {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer parent.Close()
-	if _, err := parent.Lstat(filepath.Base(path)); errors.Is(err, fs.ErrNotExist) {
+	if !exists {
 		if err := parent.Mkdir(filepath.Base(path), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}

@@ -134,7 +134,11 @@ func locate(fsys vfs.FS, dir, trustDir string, o *Options) (place, error) {
 		{p.trust, p.dir, "is inside or the same as the store directory"},
 		{p.dir, p.trust, "is above the store directory"},
 	} {
-		if holds(fsys, pair.outer, pair.inner) {
+		in, err := holds(fsys, pair.outer, pair.inner)
+		if err != nil {
+			return p, fail("", trustDir, err)
+		}
+		if in {
 			return p, &Error{Path: trustDir, Kind: ErrInsecure, Cause: errorString("it " + pair.say), Hint: hintApart}
 		}
 	}
@@ -143,19 +147,25 @@ func locate(fsys vfs.FS, dir, trustDir string, o *Options) (place, error) {
 
 // holds reports whether inner is outer or lies below it, by name or by identity:
 // a bind mount or a case-folding file system gives one directory two names.
-func holds(fsys vfs.FS, outer, inner string) bool {
+func holds(fsys vfs.FS, outer, inner string) (bool, error) {
 	top, err := fsys.Lstat(outer)
+	exists := err == nil
+	if err = ignoreNotExist(err); err != nil {
+		return false, err
+	}
 	for p := inner; ; p = filepath.Dir(p) {
 		if p == outer {
-			return true
+			return true, nil
 		}
-		if err == nil {
-			if i, e := fsys.Lstat(p); e == nil && i.Same(top) {
-				return true
-			}
+		info, err := fsys.Lstat(p)
+		if err == nil && exists && info.Same(top) {
+			return true, nil
+		}
+		if err = ignoreNotExist(err); err != nil {
+			return false, err
 		}
 		if filepath.Dir(p) == p {
-			return false
+			return false, nil
 		}
 	}
 }

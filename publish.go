@@ -14,7 +14,7 @@ import (
 //	P1  re-check that locks, directories, trust file and bundle are still ours
 //	P2  encode the new state, read it back, check that it extends the old one
 //	P3  intent {confirmed: old, pending: new} into the trust file, durable
-//	P4  the bundle's bytes into a temp, durable
+//	P4  the bundle's bytes into a temp, durable; re-check as in P1
 //	P5  rename over "bundle"; fsync the store directory     ← committed
 //	P6  confirm {confirmed: new}, durable
 //	P7  memory moves; acknowledge
@@ -54,8 +54,18 @@ func (s *Store) publish(next *state, id string) *Error {
 		}
 		return s.inDoubt(err)
 	}
-	info, err := s.dir.install(bundleName, raw)
+	var lost *Error
+	info, err := s.dir.install(bundleName, raw, func() error {
+		// P5 cannot be taken back, and P4 took its time.
+		if lost = s.recheck(); lost != nil {
+			return lost
+		}
+		return nil
+	})
 	switch {
+	case lost != nil:
+		// Whoever is ahead settles the intent, or has done so already.
+		return outcome(ErrNotCommitted, lost)
 	case errors.As(err, new(notYet)):
 		return s.abort(err)
 	case err != nil:
@@ -160,12 +170,8 @@ func (s *Store) held() *Error {
 		}
 	}
 	for _, d := range []*directory{s.trustDir, s.dir} {
-		now, err := s.at.fsys.Lstat(d.Path())
-		if err == nil && !now.Same(d.info) {
-			err = errorString("the path leads to another directory now")
-		}
-		if err != nil {
-			return s.stale(fmt.Errorf("%s: %w", d.Path(), err))
+		if err := d.moved(); err != nil {
+			return s.stale(err)
 		}
 	}
 	return nil

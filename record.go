@@ -180,6 +180,9 @@ func decodeRecord(raw []byte, before Digest) (*record, error) {
 			if n := len(r.deleted); n > 0 && r.deleted[n-1] >= name {
 				d.fail(fmt.Errorf("deleted parts are not in order"))
 			}
+			if slices.ContainsFunc(r.put, func(p partRef) bool { return p.name == name }) {
+				d.fail(fmt.Errorf("part %q is both put and deleted", name))
+			}
 		}
 		r.deleted = append(r.deleted, name)
 	}

@@ -116,6 +116,8 @@ func (f *found) relationTo(id storeID, root Root, history Digest) relation {
 		return relUnknown
 	case f.head != nil && f.head.store != id:
 		return relForeign
+	case !f.info.Mode.IsRegular():
+		return relUnknown
 	case f.state == nil || f.bad != nil:
 		return relDamaged
 	case f.root == root:

@@ -3,6 +3,7 @@ package pawl
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -43,6 +44,12 @@ type Recovery struct {
 	Audit error
 }
 
+// clone keeps the caller's changes to a Recovery away from the next caller's.
+func (r Recovery) clone() Recovery {
+	r.Commits, r.Swept = slices.Clone(r.Commits), slices.Clone(r.Swept)
+	return r
+}
+
 // settle reads both directories, decides, and carries the decision out. Open and
 // Recover are the same code. When it returns nil, the state in memory is on stable
 // storage and confirmed, and the intent, if there was one, is gone.
@@ -55,14 +62,20 @@ type Recovery struct {
 //
 //	S1  read the trust file, read the store, decide; on any error stop here
 //	S2  install the bundle anew                       (only with an intent)
-//	S3  audit line                                    (with an intent, or an open after an unclean end)
-//	S4  confirm, in a trust file made anew            (only with an intent)
-//	S5  sweep temps
+//	S3  make the trust file that confirms, as a temp  (only with an intent)
+//	S4  audit line                                    (with an intent, or an open after an unclean end)
+//	S5  rename the trust file into place: confirmed   (only with an intent)
+//	S6  sweep temps
 //
-// Until S4 is durable the intent stays, so being killed or losing power anywhere,
-// any number of times, leads back to S1 with the same decision.
+// Until S5 is durable the intent stays, so being killed or losing power anywhere,
+// any number of times, leads back to S1 with the same decision. The audit line comes
+// when nothing more can fail for want of space, and before the intent goes: it is
+// never missing, and may be there twice when recovery was cut short.
 func (s *Store) settle(opening bool) (Recovery, *Error) {
 	var rec Recovery
+	if e := s.held(); e != nil {
+		return rec, e
+	}
 	s.trust.disown()
 	if err := s.trust.read(); err != nil {
 		return rec, fail("", s.trust.path(), err)
@@ -76,7 +89,7 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 	if e != nil {
 		return rec, fail("", s.bundlePath(), e)
 	}
-	if e := s.flushable(); e != nil {
+	if e := s.flushable(s.trustDir, s.dir); e != nil {
 		return rec, e
 	}
 	s.storeLock.sign(s.at.fsys.Owner())
@@ -95,19 +108,23 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 		rec.Settled = SettledNotLanded
 	}
 	if rec.Settled != SettledNothing && f.info != nil {
-		info, err := s.dir.install(bundleName, f.raw)
+		info, err := s.dir.install(bundleName, f.raw, nil)
 		if err != nil {
 			return rec, fail("", s.bundlePath(), err)
 		}
 		f.info = &info
 	}
-	if rec.Unclean || rec.Settled != SettledNothing {
+	audit := func() error {
 		rec.Audit = s.audit(&rec, t.store)
+		return nil
 	}
-	if rec.Settled != SettledNothing {
-		if err := s.trust.write(s.confirmation(rec.Confirmed, st)); err != nil {
+	switch {
+	case rec.Settled != SettledNothing:
+		if err := s.trust.replace(s.confirmation(rec.Confirmed, st), audit); err != nil {
 			return rec, fail("", s.trust.path(), err)
 		}
+	case rec.Unclean:
+		rec.Audit = s.audit(&rec, t.store)
 	}
 	for _, d := range []*directory{s.dir, s.trustDir} {
 		swept, err := d.sweep()
@@ -137,9 +154,6 @@ func (s *Store) Recover(ctx context.Context) (Recovery, error) {
 	if doubt == nil {
 		return Recovery{Confirmed: s.root}, nil
 	}
-	if e := s.held(); e != nil {
-		return Recovery{}, fail("recover", s.at.dir, e)
-	}
 	rec, e := s.settle(false)
 	if e != nil {
 		return Recovery{}, fail("recover", s.at.dir, e)
@@ -147,12 +161,13 @@ func (s *Store) Recover(ctx context.Context) (Recovery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.doubt, s.recovery = nil, rec
-	return rec, nil
+	return rec.clone(), nil
 }
 
-// flushable makes sure that names in both directories can be made durable.
-func (s *Store) flushable() *Error {
-	for _, d := range []*directory{s.trustDir, s.dir} {
+// flushable makes sure that names in the directories can be made durable, or that
+// the caller knows they cannot.
+func (s *Store) flushable(dirs ...*directory) *Error {
+	for _, d := range dirs {
 		err := d.Sync()
 		if errors.Is(err, vfs.ErrNoDirSync) {
 			if s.opts.Allow&NoDirSync == 0 {

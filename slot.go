@@ -46,15 +46,16 @@ const (
 
 // trustRecord is what one slot says.
 type trustRecord struct {
-	store     storeID
-	sequence  uint64
-	confirmed Root
-	history   Digest // of the confirmed state; zero with the empty one
-	pending   Root   // zero: no intent
-	commits   int    // how many the intent holds
-	ids       []string
-	closed    bool
-	path      string // quoted
+	compatible uint32 // flags that this program may not know
+	store      storeID
+	sequence   uint64
+	confirmed  Root
+	history    Digest // of the confirmed state; zero with the empty one
+	pending    Root   // zero: no intent
+	commits    int    // how many the intent holds
+	ids        []string
+	closed     bool
+	path       string // quoted
 }
 
 func (r *trustRecord) intent() bool { return r.pending != Root{} }
@@ -90,34 +91,27 @@ func (r Root) line() string {
 
 // encode returns the slot that says r.
 func (r *trustRecord) encode() []byte {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %d 0 0 0\n", trustMagic, formatVersion)
-	fmt.Fprintf(&b, "store %x\n", r.store[:])
-	fmt.Fprintf(&b, "sequence %d\n", r.sequence)
-	fmt.Fprintf(&b, "confirmed %s\n", r.confirmed.line())
+	b := bytes.NewBuffer(make([]byte, 0, slotSize))
+	fmt.Fprintf(b, "%s %d %d 0 0\n", trustMagic, formatVersion, r.compatible)
+	fmt.Fprintf(b, "store %x\n", r.store[:])
+	fmt.Fprintf(b, "sequence %d\n", r.sequence)
+	fmt.Fprintf(b, "confirmed %s\n", r.confirmed.line())
 	if r.confirmed != (Root{}) {
-		fmt.Fprintf(&b, "history %s\n", r.history)
+		fmt.Fprintf(b, "history %s\n", r.history)
 	}
 	if r.intent() {
-		fmt.Fprintf(&b, "pending %s\n", r.pending.line())
-		fmt.Fprintf(&b, "commits %d%s\n", r.commits, quoteIDs(r.ids))
+		fmt.Fprintf(b, "pending %s\n", r.pending.line())
+		fmt.Fprintf(b, "commits %d%s\n", r.commits, quoteIDs(r.ids))
 	}
 	b.WriteString("state " + map[bool]string{false: "open", true: "closed"}[r.closed] + "\n")
 	b.WriteString("path " + r.path + "\n")
-	fmt.Fprintf(&b, "sum %s\n", Digest(sha256.Sum256(b.Bytes())))
-	for b.Len() < slotSize-1 {
-		b.WriteByte(' ')
-	}
-	b.WriteByte('\n')
+	fmt.Fprintf(b, "sum %s\n", Digest(sha256.Sum256(b.Bytes())))
+	b.Write(blankSlot[min(b.Len(), slotSize):])
 	return b.Bytes()
 }
 
 // blankSlot is a slot that nothing was written to.
-func blankSlot() []byte {
-	b := bytes.Repeat([]byte{' '}, slotSize)
-	b[slotSize-1] = '\n'
-	return b
-}
+var blankSlot = append(bytes.Repeat([]byte{' '}, slotSize-1), '\n')
 
 // decodeSlot reads one slot and refuses what would not be written the same again.
 func decodeSlot(b []byte) (trustRecord, error) {
@@ -132,9 +126,9 @@ func decodeSlot(b []byte) (trustRecord, error) {
 	if want.UnmarshalText([]byte(line)) != nil || want != sha256.Sum256([]byte(text)) {
 		return r, errorString("its checksum does not match")
 	}
-	var version, compatible, readonly, incompatible uint32
+	var version, readonly, incompatible uint32
 	first, text, _ := strings.Cut(text, "\n")
-	if n, err := fmt.Sscanf(first, trustMagic+" %d %d %d %d", &version, &compatible, &readonly, &incompatible); n != 4 || err != nil {
+	if n, err := fmt.Sscanf(first, trustMagic+" %d %d %d %d", &version, &r.compatible, &readonly, &incompatible); n != 4 || err != nil {
 		return r, errorString("its first line is not that of a trust record")
 	}
 	if version != formatVersion || readonly|incompatible != 0 {
@@ -146,9 +140,7 @@ func decodeSlot(b []byte) (trustRecord, error) {
 			return r, fmt.Errorf("line %q: %w", clip(line, 80), err)
 		}
 	}
-	// A compatible flag changes the first line and nothing else.
-	again := r.encode()
-	if compatible == 0 && !bytes.Equal(again, b) {
+	if !bytes.Equal(r.encode(), b) {
 		return r, errorString("it is not written as a trust record is")
 	}
 	return r, nil
@@ -183,7 +175,11 @@ func (r *trustRecord) decodeLine(line string) error {
 		return nil
 	case "path":
 		r.path = value
-		return nil
+		path, err := strconv.Unquote(value)
+		if err == nil && strconv.QuoteToASCII(path) != value {
+			err = errorString("not quoted as a path is")
+		}
+		return err
 	}
 	return errorString("unknown")
 }
@@ -210,6 +206,9 @@ func (r *trustRecord) scanIDs(s string) error {
 		id, err := strconv.Unquote(quoted)
 		if err != nil {
 			return err
+		}
+		if err := checkID(id); err != nil {
+			return plain(err)
 		}
 		r.ids = append(r.ids, id)
 		rest = strings.TrimPrefix(rest[len(quoted):], " ")

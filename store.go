@@ -48,7 +48,7 @@ func (s *Store) View() View { return View{s.state.Load()} }
 func (s *Store) Recovery() Recovery {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.recovery
+	return s.recovery.clone()
 }
 
 // Commit makes one change: all of it or nothing.
@@ -82,8 +82,8 @@ func (s *Store) Commit(ctx context.Context, c Change) (Receipt, error) {
 // With an id, a commit that already has it is acknowledged again and fn does not
 // run. An error of fn, or a panic in it, leaves the store as it was and usable; the
 // error is returned, matches ErrNotCommitted and what fn returned. fn must not
-// change the store by any other way: Commit, Update, Checkpoint, Recover and Close
-// inside it fail rather than wait for themselves.
+// change the store by any other way: Commit, Update, Checkpoint, Verify, Recover and
+// Close inside it fail rather than wait for themselves.
 func (s *Store) Update(ctx context.Context, id string, fn func(View) (Change, error)) (Receipt, error) {
 	r, e := s.update(ctx, id, fn)
 	if e != nil {
@@ -201,7 +201,8 @@ func (s *Store) failed(op string, e *Error) (Receipt, error) {
 }
 
 // Lookup tells what became of the commit with an id. It never waits: for a commit
-// that is being made at this moment the outcome is unknown.
+// that is being made at this moment the outcome is unknown. One that is still waiting
+// for its turn, or for the function of Update, has not begun: it is not committed.
 func (s *Store) Lookup(ctx context.Context, id string) (Receipt, Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return Receipt{}, OutcomeUnknown, fail("lookup", s.at.dir, ctxError(ctx))
@@ -266,19 +267,24 @@ func (s *Store) Close() error {
 	s.closed = true
 	doubt := s.doubt
 	s.mu.Unlock()
-	var err error
+	var e *Error
 	if doubt == nil && !s.trust.newest.closed {
 		// A stale store has nothing to say any more about the state.
-		if e := s.recheck(); e != nil {
-			err = e
-		} else {
+		if e = s.recheck(); e == nil {
 			end := s.trustRecord()
 			end.closed = true
-			err = s.trust.write(end)
+			if err := s.trust.write(end); err != nil {
+				e = fail("", s.trust.path(), err)
+			}
 		}
 	}
-	if err = errors.Join(err, s.release()); err != nil {
-		return fail("close", s.at.dir, err)
+	if err := s.release(); err != nil && e != nil {
+		e.Cause = errors.Join(e.Cause, err)
+	} else if err != nil {
+		e = fail("", s.at.dir, err)
+	}
+	if e != nil {
+		return fail("close", s.at.dir, e)
 	}
 	return nil
 }

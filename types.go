@@ -130,8 +130,8 @@ type CommitInfo struct {
 type Outcome int
 
 const (
-	// OutcomeUnknown: the store is in doubt, and the commit may be what it is in
-	// doubt about.
+	// OutcomeUnknown: the commit is being made, or the store is in doubt, and the
+	// commit may be what it is in doubt about.
 	OutcomeUnknown Outcome = iota
 	// OutcomeCommitted: the commit is part of the history.
 	OutcomeCommitted

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
@@ -54,7 +55,10 @@ func (s *Store) verify(ctx context.Context, progress func(done, total int64)) er
 		}
 		step := make([]byte, min(verifyStep, info.Size-at))
 		n, err := file.ReadAt(step, at)
-		if n == 0 && err != nil {
+		if n == 0 && err == nil {
+			err = io.ErrNoProgress
+		}
+		if n == 0 {
 			return fail("", s.bundlePath(), err)
 		}
 		raw.Write(step[:n])

@@ -98,11 +98,14 @@ func (v View) Contains(r Receipt) (bool, error) {
 	if !ok || history != r.Digest {
 		return false, nil
 	}
-	if i := v.state().index(r.Revision); i >= 0 {
-		first, last := v.state().records[i].seqs()
-		return r.FirstSeq == first && r.LastSeq == last, nil
+	// The digest has decided; what is left is a receipt that somebody edited. One
+	// without entries is also what an empty change returns.
+	i := v.state().index(r.Revision)
+	if i < 0 || r.FirstSeq == 0 && r.LastSeq == 0 {
+		return r.FirstSeq == 0 && r.LastSeq == 0, nil
 	}
-	return r.FirstSeq == 0 && r.LastSeq == 0, nil
+	first, last := v.state().records[i].seqs()
+	return r.FirstSeq == first && r.LastSeq == last, nil
 }
 
 // GetJSON decodes a part that holds JSON. It reports false when there is no such
