@@ -4,10 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
 )
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // writer appends the primitives of the binary formats.
 type writer struct{ b []byte }

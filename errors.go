@@ -182,11 +182,6 @@ func tooLarge(format string, args ...any) *Error {
 	return &Error{Kind: ErrTooLarge, Cause: fmt.Errorf(format, args...)}
 }
 
-// damaged is a file whose bytes are not a whole one of its format.
-func damaged(format string, args ...any) *Error {
-	return &Error{Kind: ErrDamaged, Cause: fmt.Errorf(format, args...)}
-}
-
 // fail fills in what the caller of an operation needs to know of an error: which
 // operation and file, and, when it is the operating system's, what to try.
 func fail(op, path string, err error) *Error {
