@@ -84,7 +84,10 @@ func (c *Change) prepare(l *Limits) (*prepared, error) {
 		if int64(len(b)) > l.Part {
 			return nil, tooLarge("part %q has %d bytes, and Limits.Part is %d", name, len(b), l.Part)
 		}
-		total += int64(len(b))
+		total += int64(len(name) + len(b))
+	}
+	for _, name := range c.Delete {
+		total += int64(len(name))
 	}
 	if total > l.Commit {
 		return nil, tooLarge("the change has %d bytes, and Limits.Commit is %d", total, l.Commit)

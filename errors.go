@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"unicode"
 )
 
 // sentinel is a class of error. Where the standard library has a name for the
@@ -122,11 +123,7 @@ func (e *Error) Error() string {
 	if e.Path != "" {
 		b.WriteString(" " + printable(e.Path))
 	}
-	for _, err := range []error{e.Outcome, e.Kind, e.Cause} {
-		if err != nil {
-			b.WriteString(": " + err.Error())
-		}
-	}
+	b.WriteString(e.what())
 	var evidence []string
 	for _, r := range []struct {
 		label string
@@ -143,6 +140,38 @@ func (e *Error) Error() string {
 		b.WriteString(". " + e.Hint)
 	}
 	return b.String()
+}
+
+// what says what happened, in one line: an error within this one adds only what it
+// knows, and control characters from names do not reach a terminal.
+func (e *Error) what() string {
+	var b strings.Builder
+	for _, err := range []error{e.Outcome, e.Kind} {
+		if err != nil {
+			b.WriteString(": " + err.Error())
+		}
+	}
+	if e.Cause != nil {
+		b.WriteString(": " + strings.TrimPrefix(oneLine(e.Cause), ": "))
+	}
+	return b.String()
+}
+
+func oneLine(err error) string {
+	switch e := err.(type) {
+	case *Error:
+		return e.what()
+	case notYet:
+		return oneLine(e.err)
+	case slotUnsure:
+		return oneLine(e.err)
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\n", "; "), string(unicode.ReplacementChar)))
 }
 
 func (e *Error) Unwrap() []error {

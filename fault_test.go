@@ -218,14 +218,24 @@ func (x *faultRun) commit(s *Store, i int, update bool) *Store {
 	return s
 }
 
-// unharmed checks the store directory after a commit that did not happen: the
-// bundle is what it was, and no temp is left but one that could not be removed, or
+// unharmed checks both directories after a commit that did not happen: the bundle is
+// what it was, the intent is taken back, and no temp is left but one that could not be removed, or
 // that was made by a call that said it was not (R11).
 func (x *faultRun) unharmed(old Root) {
 	x.t.Helper()
 	b, err := os.ReadFile(filepath.Join(x.r.dir, "bundle"))
 	if old == (Root{}) && !os.IsNotExist(err) || old != (Root{}) && (err != nil || old.Digest != sha256.Sum256(b)) {
 		x.errorf("after ErrNotCommitted the bundle is not what it was: %v", err)
+	}
+	ring, err := os.ReadFile(filepath.Join(x.r.trust, "session.trust"))
+	if err == nil {
+		var newest trustRecord
+		if newest, _, err = decodeRing(ring); err == nil && (newest.intent() || newest.confirmed != old) {
+			err = fmt.Errorf("confirmed %s, pending %s", newest.confirmed.short(), newest.pending.short())
+		}
+	}
+	if err != nil {
+		x.errorf("after ErrNotCommitted the trust file does not say so: %v", err)
 	}
 	excused := x.kind.sticky
 	for _, c := range x.plan.Fired() {

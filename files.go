@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"runtime"
+	"sync/atomic"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -55,15 +57,15 @@ type directory struct {
 	fsys   vfs.FS
 	info   vfs.Info // as opened
 	system vfs.FileSystem
-	noSync bool   // allowed to go without directory flushes, because it has none
-	temp   string // prefix of the temps in it
+	noSync atomic.Bool // allowed to go without directory flushes, because it has none
+	temp   string      // prefix of the temps in it
 	counts *counts
 }
 
 // Sync makes the names in the directory durable. It is tried once: after a failed
 // flush nobody knows what the next one covers.
 func (d *directory) Sync() error {
-	if d.noSync {
+	if d.noSync.Load() {
 		return nil
 	}
 	d.counts.dirSyncs.Add(1)
@@ -193,6 +195,14 @@ func (d *directory) install(name string, b []byte, ready func() error) (vfs.Info
 	if err != nil {
 		return info, notYet{err}
 	}
+	made, err := d.Lstat(temp)
+	if err == nil && (!made.Same(info) || made.Size != info.Size || !made.ModTime.Equal(info.ModTime) && runtime.GOOS != "windows") {
+		// On Windows the time may be that of the close.
+		err = fmt.Errorf("%s was replaced or changed while it was made", temp)
+	}
+	if err != nil {
+		return info, notYet{err}
+	}
 	if ready != nil {
 		if err := ready(); err != nil {
 			return info, notYet{errors.Join(err, ignoreNotExist(d.Remove(temp)))}
@@ -210,7 +220,17 @@ func (d *directory) install(name string, b []byte, ready func() error) (vfs.Info
 	if err := d.Sync(); err != nil {
 		return info, err
 	}
-	return d.Lstat(name)
+	after, err := d.Lstat(name)
+	if err == nil && !unchanged(after, made) {
+		err = fmt.Errorf("%s was replaced or changed while it was put in place", name)
+	}
+	return after, err
+}
+
+// unchanged reports whether two looks saw the same file with the same content, as
+// far as identity, size and time tell.
+func unchanged(a, b vfs.Info) bool {
+	return a.Same(b) && a.Size == b.Size && a.ModTime.Equal(b.ModTime)
 }
 
 // unmoved reports whether a rename certainly did not happen.

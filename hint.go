@@ -27,6 +27,7 @@ const (
 	hintApart        = "Keep the trust directory apart from the store directory: neither may hold the other"
 	hintSwapped      = "Swap the two arguments, if this is the store directory"
 	hintStale        = "Open the store again to see the newest state"
+	hintExpect       = "Look at View again, decide again, and expect the version that it shows"
 	hintReused       = "Use a new id for new content; Lookup returns the receipt of the commit that has this one"
 )
 
@@ -36,7 +37,7 @@ func hintOS(err error) string {
 	case errors.Is(err, syscall.ENOSPC):
 		return "Free some space and try again"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return "The caller needs to read and write both directories"
+		return "The caller needs to read and write both directories and the files in them, which belong to whoever wrote last"
 	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EXDEV):
 		return "Where a single file is mounted into a container, mount its directory instead: a file must be replaceable by rename"
 	case errors.Is(err, syscall.EMFILE):

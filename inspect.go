@@ -134,7 +134,7 @@ func (s *Store) inspect() (*Report, error) {
 	}
 	v, e := decide(rec, f)
 	if e != nil {
-		return r.refuse(fail("open", s.bundlePath(), e)), nil
+		return r.refuse(fail("open", s.bundlePath(), s.otherStore(rec.path, e))), nil
 	}
 	r.Verdict = [...]string{verdictClean: "clean", verdictLanded: "landed", verdictNotLanded: "not landed"}[v]
 	return r, nil

@@ -33,6 +33,9 @@ type trustFile struct {
 	broken []int    // slots that were neither blank nor whole when the file was read
 }
 
+// errTrustReplaced says that the name leads to another file than the one in use.
+var errTrustReplaced = errorString("the trust file was replaced")
+
 // errNoTrust says that there is no trust file at all.
 var errNoTrust = errorString("there is no trust file")
 
@@ -217,7 +220,7 @@ func (t *trustFile) changed() error {
 	case err != nil:
 		return err
 	case !info.Same(t.info):
-		return errorString("the trust file was replaced")
+		return errTrustReplaced
 	case !slices.Equal(ring, t.ring):
 		return errorString("the trust file was changed")
 	}

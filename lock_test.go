@@ -465,3 +465,32 @@ func TestFileSystems(t *testing.T) {
 		}
 	}
 }
+
+// TestLockReplacedWhileTaken: 24, a lock counts only while it is the one that the
+// next opener will find, or two would have it.
+func TestLockReplacedWhileTaken(t *testing.T) {
+	for _, which := range []string{"trust/session.lock", "session/lock"} {
+		for _, again := range []int{1, 3} {
+			r := newRig(t)
+			r.prepare("one")
+			left := again
+			r.fs.Set(func(c faultfs.Call) faultfs.Action {
+				if c.Op == "TryLock" && c.Path == which && left > 0 {
+					left--
+					return faultfs.Action{Before: func() { r.aside(filepath.Join(r.base, filepath.FromSlash(which))) }}
+				}
+				return faultfs.Action{}
+			})
+			s, err := r.open()
+			if err != nil {
+				t.Fatalf("%s replaced %d times: %v", which, again, err)
+			}
+			r.fs.Set(nil)
+			_, err = r.open()
+			checkLocked(t, err, filepath.Join(r.trust, "session.lock"), fmt.Sprintf("pid %d ", os.Getpid()))
+			if err := errors.Join(commitNth(r.ctx(), s, 2), s.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}

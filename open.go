@@ -74,6 +74,9 @@ func (s *Store) open(ctx context.Context) error {
 	case err != nil:
 		return fail("", s.trust.path(), err)
 	}
+	if err := s.ownTrust(s.trust.info, s.trust.path(), "trust file"); err != nil {
+		return err
+	}
 	if s.dir == nil {
 		// The holder of the trust lock may have made it while this process waited.
 		if s.dir, err = s.openDir(s.at.dir, tempPrefix); err != nil {
@@ -90,7 +93,7 @@ func (s *Store) open(ctx context.Context) error {
 		s.dir = d
 	} else if s.dir == nil {
 		_, e := refuse(&s.trust.newest, &found{}, ErrMissing, hintMissing)
-		return e
+		return fail("", s.bundlePath(), s.otherStore(s.trust.newest.path, e))
 	}
 	if s.storeLock, err = s.takeLock(ctx, s.dir, lockName); err != nil {
 		return err
@@ -147,12 +150,19 @@ func (s *Store) inspectDir(d *directory) (err error) {
 	if d.Path() != s.at.trust {
 		return nil
 	}
-	if why := s.at.fsys.OthersCanWrite(d.info); why != "" {
-		if s.opts.Allow&SharedTrust == 0 {
-			return &Error{Kind: ErrInsecure, Hint: hintShared, Cause: errorString("it is " + why)}
-		}
-		s.opts.Logger.Warn("pawl: others can write to the trust directory", "dir", d.Path(), "why", why)
+	return s.ownTrust(d.info, d.Path(), "trust directory")
+}
+
+// ownTrust refuses a trust directory, or a trust file, that others can write to.
+func (s *Store) ownTrust(info vfs.Info, path, what string) error {
+	why := s.at.fsys.OthersCanWrite(info)
+	if why == "" {
+		return nil
 	}
+	if s.opts.Allow&SharedTrust == 0 {
+		return &Error{Path: path, Kind: ErrInsecure, Hint: hintShared, Cause: errorString("it is " + why)}
+	}
+	s.opts.Logger.Warn("pawl: others can write to the "+what, "path", path, "why", why)
 	return nil
 }
 

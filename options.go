@@ -36,7 +36,7 @@ type Options struct {
 type Limits struct {
 	Entry  int64 // one entry; default 16 MiB
 	Part   int64 // one part; default 64 MiB
-	Commit int64 // all entries and parts of one commit; default 128 MiB
+	Commit int64 // all entries, parts and part names of one commit; default 128 MiB
 	Bundle int64 // the bundle file; default 1 GiB
 }
 

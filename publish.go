@@ -63,9 +63,14 @@ func (s *Store) publish(next *state, id string) *Error {
 		return nil
 	})
 	switch {
+	case lost != nil && (s.held() != nil || s.trust.changed() != nil):
+		// The trust file is not ours to take the intent back in. Whoever is ahead
+		// settles it, or has done so already.
+		return s.inDoubt(lost.Cause)
 	case lost != nil:
-		// Whoever is ahead settles the intent, or has done so already.
-		return outcome(ErrNotCommitted, lost)
+		e := s.abort(lost)
+		e.Kind, e.Hint = lost.Kind, lost.Hint
+		return e
 	case errors.As(err, new(notYet)):
 		return s.abort(err)
 	case err != nil:
@@ -95,18 +100,26 @@ func (s *Store) confirmation(root Root, st *state) trustRecord {
 func (s *Store) adopt(root Root, st *state, bundle *vfs.Info) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	added := st.records
-	if s.ids == nil {
-		s.ids = map[string]*record{}
-	} else {
-		added = st.records[len(s.state.Load().records):]
-	}
-	for _, r := range added {
+	for _, r := range st.records[len(s.state.Load().records):] {
 		if r.id != "" {
 			s.ids[r.id] = r
 		}
 	}
 	s.root, s.bundle = root, bundle
+	s.state.Store(st)
+}
+
+// adoptAnew is adopt after settling: whatever memory held, the disk has spoken.
+func (s *Store) adoptAnew(root Root, st *state, bundle *vfs.Info) {
+	ids := map[string]*record{}
+	for _, r := range st.records {
+		if r.id != "" {
+			ids[r.id] = r
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids, s.root, s.bundle = ids, root, bundle
 	s.state.Store(st)
 }
 
@@ -152,7 +165,7 @@ func (s *Store) recheck() *Error {
 		return nil
 	case err == nil && s.bundle == nil:
 		err = errorString("there is a bundle, and this process made none")
-	case err == nil && (!now.Same(*s.bundle) || now.Size != s.bundle.Size || !now.ModTime.Equal(s.bundle.ModTime)):
+	case err == nil && !unchanged(now, *s.bundle):
 		err = errorString("the bundle was replaced or changed")
 	}
 	if err != nil {

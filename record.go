@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // A commit record is what history is made of. Its head says everything about a
@@ -180,7 +181,7 @@ func decodeRecord(raw []byte, before Digest) (*record, error) {
 			if n := len(r.deleted); n > 0 && r.deleted[n-1] >= name {
 				d.fail(fmt.Errorf("deleted parts are not in order"))
 			}
-			if slices.ContainsFunc(r.put, func(p partRef) bool { return p.name == name }) {
+			if _, both := slices.BinarySearchFunc(r.put, name, func(p partRef, name string) int { return strings.Compare(p.name, name) }); both {
 				d.fail(fmt.Errorf("part %q is both put and deleted", name))
 			}
 		}
@@ -188,6 +189,9 @@ func decodeRecord(raw []byte, before Digest) (*record, error) {
 	}
 	if d.err == nil && uint64(headLen) != uint64(d.at) {
 		d.fail(fmt.Errorf("head length is %d, not %d", headLen, d.at))
+	}
+	if d.err == nil {
+		r.entries = make([][]byte, 0, count)
 	}
 	for i := 0; i < count && d.err == nil; i++ {
 		r.entries = append(r.entries, d.bytes(uint64(d.u32())))

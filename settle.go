@@ -3,6 +3,7 @@ package pawl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
@@ -87,7 +88,7 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 	t := s.trust.newest
 	v, e := decide(&t, f)
 	if e != nil {
-		return rec, fail("", s.bundlePath(), e)
+		return rec, fail("", s.bundlePath(), s.otherStore(t.path, e))
 	}
 	if e := s.flushable(s.trustDir, s.dir); e != nil {
 		return rec, e
@@ -133,10 +134,18 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 		}
 		rec.Swept = append(rec.Swept, swept...)
 	}
-	s.ids = nil // whatever memory held, the disk has spoken
-	s.adopt(rec.Confirmed, st, f.info)
+	s.adoptAnew(rec.Confirmed, st, f.info)
 	s.report(&rec)
 	return rec, nil
+}
+
+// otherStore adds to an error what it may come from: two stores under one name in
+// one trust directory.
+func (s *Store) otherStore(made string, e *Error) *Error {
+	if (e.Kind == ErrMissing || e.Kind == ErrForeign) && made != quotePath(s.at.dir) {
+		e.Cause = errors.Join(e.Cause, fmt.Errorf("the trust file was made for the store at %s; another store beside it needs another Options.Name", made))
+	}
+	return e
 }
 
 // Recover settles a store that is in doubt, in place, under the locks it holds, by
@@ -173,7 +182,7 @@ func (s *Store) flushable(dirs ...*directory) *Error {
 			if s.opts.Allow&NoDirSync == 0 {
 				return &Error{Path: d.Path(), Kind: ErrUnsupported, Cause: err, Hint: hintNoDirSync}
 			}
-			d.noSync = true
+			d.noSync.Store(true)
 			s.opts.Logger.Warn("pawl: directories cannot be flushed here; a power cut may undo acknowledged commits", "dir", d.Path())
 			continue
 		}

@@ -57,5 +57,5 @@ func (s *Store) Stats() Stats {
 }
 
 func durability(d *directory) Durability {
-	return Durability{FileSystem: d.system.Type, Known: d.system.Class == vfs.Local, Dir: !d.noSync}
+	return Durability{FileSystem: d.system.Type, Known: d.system.Class == vfs.Local, Dir: !d.noSync.Load()}
 }

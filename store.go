@@ -66,7 +66,7 @@ func (s *Store) Commit(ctx context.Context, c Change) (Receipt, error) {
 		return s.failed("commit", outcome(ErrNotCommitted, fail("", "", err)))
 	}
 	if err := s.take(ctx); err != nil {
-		return s.failed("commit", outcome(ErrNotCommitted, fail("", "", err)))
+		return s.failed("commit", s.refused(p.record.id, err))
 	}
 	defer s.give()
 	r, e := s.commit(ctx, p)
@@ -102,7 +102,7 @@ func (s *Store) update(ctx context.Context, id string, fn func(View) (Change, er
 		}
 	}
 	if err := s.take(ctx); err != nil {
-		return Receipt{}, outcome(ErrNotCommitted, fail("", "", err))
+		return Receipt{}, s.refused(id, err)
 	}
 	defer s.give()
 	if e := s.usable(ctx); e != nil {
@@ -150,7 +150,7 @@ func (s *Store) commit(ctx context.Context, p *prepared) (Receipt, *Error) {
 	}
 	now := s.state.Load()
 	if p.expect != nil && *p.expect != now.version() {
-		return Receipt{}, outcome(ErrNotCommitted, &Error{Kind: ErrStale, Hint: hintStale,
+		return Receipt{}, outcome(ErrNotCommitted, &Error{Kind: ErrStale, Hint: hintExpect,
 			Cause: fmt.Errorf("expected %s, the state is %s", *p.expect, now.version())})
 	}
 	if p.empty {
@@ -189,6 +189,18 @@ func (s *Store) replay(r *record) Receipt {
 	return receipt
 }
 
+// refused is the error of a change that did not get its turn. It cannot be certain
+// of one that is in doubt already.
+func (s *Store) refused(id string, err error) *Error {
+	s.mu.RLock()
+	doubt := s.doubt
+	s.mu.RUnlock()
+	if doubt != nil && id != "" {
+		return outcome(ErrInDoubt, &Error{Cause: errors.Join(fail("", "", err), doubt.Cause)})
+	}
+	return outcome(ErrNotCommitted, fail("", "", err))
+}
+
 // failed counts and completes the error of a change.
 func (s *Store) failed(op string, e *Error) (Receipt, error) {
 	if e.Outcome == ErrInDoubt {
@@ -201,7 +213,8 @@ func (s *Store) failed(op string, e *Error) (Receipt, error) {
 }
 
 // Lookup tells what became of the commit with an id. It never waits: for a commit
-// that is being made at this moment the outcome is unknown. One that is still waiting
+// that is being made at this moment the outcome is unknown. Of the commits of another
+// writer that went ahead (ErrStale) this Store knows nothing: open it again. One that is still waiting
 // for its turn, or for the function of Update, has not begun: it is not committed.
 func (s *Store) Lookup(ctx context.Context, id string) (Receipt, Outcome, error) {
 	if err := ctx.Err(); err != nil {
@@ -248,6 +261,9 @@ func (s *Store) Checkpoint(ctx context.Context) error {
 			c.Kind = ErrInDoubt
 		}
 		return fail("checkpoint", s.at.dir, &c)
+	}
+	if e := s.recheck(); e != nil {
+		return fail("checkpoint", s.at.dir, e)
 	}
 	return nil
 }

@@ -838,7 +838,7 @@ func TestWhatACommitCosts(t *testing.T) {
 		}
 		last = now
 	}
-	costs("to create", 1, 1+2, ring, 0, 0, 0)
+	costs("to create: the trust directory is flushed to see whether it can be", 1, 1+1+2, ring, 0, 0, 0)
 	commit(t, s, entry("1", "x"))
 	costs("the first commit: a trust file of its own", 3, 2, ring+bundle()+slot, 1, 0, 0)
 	commit(t, s, entry("2", "x"))

@@ -32,10 +32,10 @@ func (d *Digest) UnmarshalText(text []byte) error {
 	var got Digest
 	h, ok := strings.CutPrefix(string(text), digestPrefix)
 	if !ok || len(h) != 2*len(got) || strings.ToLower(h) != h {
-		return invalid("digest %q: want sha256: and 64 lower-case hexadecimal digits", clip(string(text), 80))
+		return parseError("digest %q: want sha256: and 64 lower-case hexadecimal digits", clip(string(text), 80))
 	}
 	if _, err := hex.Decode(got[:], []byte(h)); err != nil {
-		return invalid("digest %q: %v", clip(string(text), 80), err)
+		return parseError("digest %q: %v", clip(string(text), 80), err)
 	}
 	*d = got
 	return nil
@@ -88,7 +88,7 @@ func (r *Receipt) UnmarshalText(text []byte) error {
 		ok = err == nil && copy(got.Digest[:], d) == len(got.Digest)
 	}
 	if !ok || got.String() != string(text) {
-		return invalid("receipt %q is not the text of one", clip(string(text), 120))
+		return parseError("receipt %q is not the text of one", clip(string(text), 120))
 	}
 	*r = got
 	return nil
@@ -150,6 +150,12 @@ func (o Outcome) String() string {
 		return "not committed"
 	}
 	return "outcome " + strconv.Itoa(int(o))
+}
+
+func parseError(format string, args ...any) error {
+	e := invalid(format, args...)
+	e.Op = "parse"
+	return e
 }
 
 // clip shortens text that came from outside before it goes into a message.

@@ -55,6 +55,10 @@ func (s *Store) verify(ctx context.Context, progress func(done, total int64)) er
 		}
 		step := make([]byte, min(verifyStep, info.Size-at))
 		n, err := file.ReadAt(step, at)
+		if n == 0 && errors.Is(err, io.EOF) {
+			return &Error{Path: s.bundlePath(), Kind: ErrDamaged, Trusted: root, Hint: hintDamaged,
+				Cause: fmt.Errorf("it ends at byte %d of %d", at, info.Size)}
+		}
 		if n == 0 && err == nil {
 			err = io.ErrNoProgress
 		}
@@ -86,9 +90,12 @@ func (s *Store) openForVerify() (Root, *state, vfs.File, error) {
 	if e := s.usable(context.Background()); e != nil {
 		return Root{}, nil, nil, &Error{Kind: ErrInDoubt, Cause: e.Cause, Hint: e.Hint}
 	}
+	if e := s.held(); e != nil {
+		return Root{}, nil, nil, e
+	}
 	if err := s.trust.changed(); err != nil {
-		if e := s.stale(err); e.Kind == nil {
-			return Root{}, nil, nil, fail("", s.trust.path(), err)
+		if e := s.stale(err); e.Kind == nil || err == errTrustReplaced {
+			return Root{}, nil, nil, fail("", s.trust.path(), e)
 		}
 		return Root{}, nil, nil, &Error{Path: s.trust.path(), Kind: ErrTrustDamaged, Cause: err, Hint: hintTrustDamaged}
 	}
