@@ -219,8 +219,8 @@ func (x *faultRun) commit(s *Store, i int, update bool) *Store {
 }
 
 // unharmed checks both directories after a commit that did not happen: the bundle is
-// what it was, the intent is taken back, and no temp is left but one that could not be removed, or
-// that was made by a call that said it was not (R11).
+// what it was, the intent is taken back, and no temp is left but one that could not
+// be removed, or that was made by a call that said it was not (R11).
 func (x *faultRun) unharmed(old Root) {
 	x.t.Helper()
 	b, err := os.ReadFile(filepath.Join(x.r.dir, "bundle"))

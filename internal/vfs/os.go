@@ -212,7 +212,7 @@ func (d *osDir) open(op, name string, flag int) (File, error) {
 
 func (d *osDir) openFile(name string, flag int, perm fs.FileMode) (f *os.File, err error) {
 	err = untilShared(func() error {
-		f, err = d.root.OpenFile(name, flag, perm)
+		f, err = d.root.OpenFile(name, flag|largeFile, perm)
 		return err
 	})
 	return f, err

@@ -1,0 +1,5 @@
+//go:build (unix || windows) && !linux
+
+package vfs
+
+const largeFile = 0
