@@ -3,6 +3,7 @@ package crashtest
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/seed-5cdcd42d/pawl/internal/simfs"
 )
@@ -34,9 +35,10 @@ type plan struct {
 	faults             FaultMode
 	faultDepth         int
 
-	// For the tests of the explorer itself.
+	// For the tests of the explorer itself, and for comparing ways of looking.
 	kinds    kinds
 	strategy simfs.Strategy
+	faulty   func(*simfs.Call, faultKind) bool // nil: every way of failing is tried
 }
 
 // kinds says which crashes are tried.
@@ -46,6 +48,18 @@ const (
 	power kinds = 1 << iota
 	kill
 )
+
+// strategyNames are the ways of looking that -crash.strategy names.
+var strategyNames = map[string]struct {
+	kinds    kinds
+	strategy simfs.Strategy
+}{
+	"kill":     {kill, simfs.AllSets},
+	"drop":     {power, simfs.DropUnsynced},
+	"prefixes": {power, simfs.Alice},
+	"power":    {power, simfs.AllSets},
+	"all":      {power | kill, simfs.AllSets},
+}
 
 func newC() *C {
 	return &C{plan{
@@ -147,11 +161,11 @@ func Run(t testing.TB, build func(c *C)) {
 		return
 	}
 	for _, p := range c.profiles {
-		x := newExplorer(&c.plan, p)
+		x, began := newExplorer(&c.plan, p), time.Now()
 		if f := x.explore(); f != nil {
 			t.Fatal(x.report(t.Name(), f))
 		}
-		t.Logf("%s: %s", p.Name, &x.stats)
+		t.Logf("%s: %s, %.2f s", p.Name, &x.stats, time.Since(began).Seconds())
 	}
 }
 
@@ -160,7 +174,16 @@ func (c *C) applyFlags() {
 		c.depth = *flagDepth
 	} else if *flagLong {
 		c.depth++
+	}
+	if *flagLong {
 		c.faultDepth++
+	}
+	if *flagStrategy != "" {
+		s, ok := strategyNames[*flagStrategy]
+		if !ok {
+			panic("crashtest: no strategy " + *flagStrategy)
+		}
+		c.kinds, c.strategy = s.kinds, s.strategy
 	}
 	switch *flagProfile {
 	case "":

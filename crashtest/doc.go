@@ -53,5 +53,6 @@
 //
 //	go test -run TestCrashes -crash.replay=TOKEN
 //
-// Flags: -crash.depth, -crash.long, -crash.budget, -crash.profile, -crash.replay.
+// Flags: -crash.depth, -crash.long, -crash.budget, -crash.profile, -crash.strategy,
+// -crash.replay.
 package crashtest

@@ -58,6 +58,7 @@ func (x *explorer) explore() *failure {
 		return err
 	}
 	root.limit = x.plan.depth
+	x.stats.Calls = x.run(root, start{}).calls
 	first := x.expandAll([]*item{root})
 	for level := first; len(level) > 0 && !x.stopped.Load(); {
 		next := x.expandAll(level)
@@ -135,7 +136,7 @@ func (x *explorer) expandFaults(items []*item) {
 		ops := x.run(items[i], start{ops: true}).ops
 		var level []*item
 		for n, op := range ops {
-			for _, kind := range x.plan.faults.ways(op) {
+			for _, kind := range x.plan.ways(&op) {
 				it := *items[i]
 				it.limit, it.fault = it.depth+x.plan.faultDepth, &fault{n + 1, kind}
 				level = append(level, &it)

@@ -54,6 +54,8 @@ type faultKind string
 const (
 	faultEIO     faultKind = "eio"     // the call has no effect
 	faultApplied faultKind = "applied" // the call has its effect, and says that it failed
+	faultIntr    faultKind = "eintr"   // the call has no effect: it was interrupted
+	faultNoSpace faultKind = "enospc"  // no space, for this call only
 	faultShort   faultKind = "short"   // half of the bytes
 	faultRevert  faultKind = "revert"  // a sync, and programs see what was there before
 	faultSticky  faultKind = "sticky"  // no space: this and every later call that needs some fails
@@ -64,19 +66,31 @@ const (
 func (m FaultMode) ways(op simfs.Op) []faultKind {
 	switch {
 	case op == simfs.OpSyncDir && m&RevertNames == 0:
-		return []faultKind{faultEIO, faultDead}
+		return []faultKind{faultEIO, faultIntr, faultNoSpace, faultDead}
 	case op == simfs.OpReadAt:
-		return []faultKind{faultEIO, faultShort}
+		return []faultKind{faultEIO, faultIntr, faultShort, faultDead}
 	case op == simfs.OpClose:
 		return []faultKind{faultApplied}
 	case op == simfs.OpWriteAt:
-		return []faultKind{faultEIO, faultApplied, faultShort, faultSticky, faultDead}
+		return []faultKind{faultEIO, faultIntr, faultNoSpace, faultApplied, faultShort, faultSticky, faultDead}
 	case op.IsSync():
-		return []faultKind{faultEIO, faultRevert, faultDead}
+		return []faultKind{faultEIO, faultIntr, faultNoSpace, faultApplied, faultRevert, faultDead}
+	case needsSpace(op):
+		return []faultKind{faultEIO, faultIntr, faultNoSpace, faultApplied, faultSticky, faultDead}
 	case op.Mutates():
-		return []faultKind{faultEIO, faultApplied, faultSticky, faultDead}
+		return []faultKind{faultEIO, faultIntr, faultApplied, faultDead}
 	}
-	return []faultKind{faultEIO}
+	return []faultKind{faultEIO, faultIntr, faultDead}
+}
+
+// ways lists how a call is made to fail in an exploration.
+func (pl *plan) ways(c *simfs.Call) (kinds []faultKind) {
+	for _, k := range pl.faults.ways(c.Op) {
+		if pl.faulty == nil || pl.faulty(c, k) {
+			kinds = append(kinds, k)
+		}
+	}
+	return kinds
 }
 
 // at is the fault that a call meets.
@@ -92,6 +106,10 @@ func (f *fault) at(c *simfs.Call) simfs.Fault {
 	}
 	out := simfs.Fault{Err: &InjectedError{syscall.EIO}}
 	switch f.kind {
+	case faultIntr:
+		out.Err = &InjectedError{syscall.EINTR}
+	case faultNoSpace:
+		out.Err = &InjectedError{syscall.ENOSPC}
 	case faultApplied:
 		out.Applied = true
 	case faultShort:

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/seed-5cdcd42d/pawl"
+	"github.com/seed-5cdcd42d/pawl/internal/simfs"
 )
 
 // stubborn is a program that goes on after errors: it opens, commits twice, settles
@@ -94,18 +95,35 @@ func checkOpenHandles(p *Process, err error) error {
 // swallowable lists the calls whose failure pawl may keep to itself, and why.
 func swallowable(c Call) bool {
 	switch c.Op {
-	case "close": // everything was flushed before, or only read
+	case "close": // all that was written was flushed before, and checked
 		return true
 	case "writeat": // the owner's line is for messages only
 		return strings.HasSuffix(c.Path, "lock")
-	case "remove": // what cannot be swept now stays for the next sweep
+	case "remove": // a temp that cannot be swept now stays for the next sweep
 		return strings.Contains(c.Path, "tmp-")
-	case "lstat": // of a temp: the same; of a lock: the look is repeated; else: see locate and beforeLocks
-		return true
+	case "lstat": // the same; what was not looked at is not removed
+		return strings.Contains(c.Path, "tmp-")
+	case "readat": // whether the last line of the audit file was torn, and needs an end
+		return strings.HasSuffix(c.Path, ".audit")
 	}
 	return false
 }
 
+// faultPlan describes the exploration of faults in a scenario: a stubborn program
+// goes on after each, and then everything crashes.
+func faultPlan(c *C, setup Func, mode FaultMode) {
+	pawlPlan(c)
+	if setup != nil {
+		c.Setup(setup)
+	}
+	c.Depth(1)
+	c.Do(stubborn)
+	c.Recover(stubborn)
+	c.Faults(mode, 1)
+	c.MaySwallow(swallowable)
+}
+
+// TestPawlFaults makes every call fail in every way, and then crashes (K10).
 func TestPawlFaults(t *testing.T) {
 	for _, sc := range []struct {
 		name  string
@@ -113,24 +131,52 @@ func TestPawlFaults(t *testing.T) {
 		mode  FaultMode
 	}{
 		{"create", nil, FaultsInDo},
-		{"two commits", made(1), FaultsInDo | RevertNames},
-		{"recovery", made(1), FaultsInRecover | RevertNames},
+		{"two commits", made(1), FaultsInDo},
+		{"settle landed", stopped(simfs.OpSyncDir, pawlStore), FaultsInDo},
+		{"settle not landed", stopped(simfs.OpRename, ""), FaultsInDo},
+		{"recovery", made(1), FaultsInRecover},
 	} {
 		t.Run(sc.name, func(t *testing.T) {
 			if sc.mode&FaultsInRecover != 0 && (raced || testing.Short()) {
-				t.Skip("ten thousand faults")
+				t.Skip("thousands of faults")
 			}
 			Run(t, func(c *C) {
-				pawlPlan(c)
-				if sc.setup != nil {
-					c.Setup(sc.setup)
+				faultPlan(c, sc.setup, sc.mode)
+				if sc.mode&FaultsInRecover != 0 && !*flagLong {
+					// To pawl these are errors like any other, as the other scenarios show.
+					c.faulty = func(_ *simfs.Call, k faultKind) bool { return k != faultIntr && k != faultNoSpace }
 				}
-				c.Depth(1)
-				c.Do(stubborn)
-				c.Recover(stubborn)
-				c.Faults(sc.mode, 1)
-				c.MaySwallow(swallowable)
 			})
 		})
 	}
+}
+
+// TestPawlFailedSyncs: a sync fails, the page cache keeps what it covered or goes
+// back; the store goes on, is opened again in the same boot, and then the power is
+// cut: two crashes after the fault.
+func TestPawlFailedSyncs(t *testing.T) {
+	if raced || testing.Short() {
+		t.Skip("two crashes after each of a hundred faults")
+	}
+	for _, sc := range []struct {
+		name  string
+		setup Func
+	}{{"create", nil}, {"two commits", made(1)}} {
+		t.Run(sc.name, func(t *testing.T) {
+			Run(t, func(c *C) {
+				faultPlan(c, sc.setup, FaultsInDo)
+				c.Faults(FaultsInDo, 2)
+				c.faulty = func(c *simfs.Call, k faultKind) bool { return failedSync(c, k) && !aboveStore(c) }
+			})
+		})
+	}
+}
+
+func failedSync(c *simfs.Call, k faultKind) bool {
+	return c.Op.IsSync() && (k == faultEIO || k == faultRevert)
+}
+
+// aboveStore says whether a call is about a directory above the two of the store.
+func aboveStore(c *simfs.Call) bool {
+	return c.Path == "/" || c.Path == "/store" || c.Path == "/trust"
 }

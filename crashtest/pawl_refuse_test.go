@@ -146,19 +146,19 @@ func TestPawlMixedPairs(t *testing.T) {
 			if a.err == nil {
 				opened++
 				if !named || a.label != rec.labels[d] {
-					t.Fatalf("opened as %q with digest %v, which the trust file does not name: %+v\n%s", a.label, d, r, im)
+					t.Fatalf("K3: opened as %q with digest %v, which the trust file does not name: %+v\n%s", a.label, d, r, im)
 				}
 				continue
 			}
 			if !classed(a.err) || a.wrote != "" {
-				t.Fatalf("%v\n%s", a.err, a.wrote)
+				t.Fatalf("K5, K8: %v\n%s", a.err, a.wrote)
 			}
 			if named && len(im.Under(pawlTrust+"/s.trust")) > 0 {
 				t.Fatalf("refused (%v), though the trust file names what is there\n%s", a.err, im)
 			}
 			want := rec.wantRefusal(d, r, len(im.Under(pawlTrust+"/s.trust")) > 0)
 			if want != nil && !errors.Is(a.err, want) {
-				t.Fatalf("refused with %v, want %v\n%s", a.err, want, im)
+				t.Fatalf("K5, K6: refused with %v, want %v\n%s", a.err, want, im)
 			}
 			e := (*pawl.Error)(nil)
 			errors.As(a.err, &e)
@@ -232,12 +232,12 @@ func TestPawlDamage(t *testing.T) {
 			if a.err == nil {
 				opened++
 				if !f.opens || a.label != newest {
-					t.Errorf("%s, %s: opened as %q", f.name, d.what, a.label)
+					t.Errorf("K3: %s, %s: opened as %q", f.name, d.what, a.label)
 				}
 				continue
 			}
 			if !classed(a.err) || a.wrote != "" {
-				t.Errorf("%s, %s: %v\n%s", f.name, d.what, a.err, a.wrote)
+				t.Errorf("K8: %s, %s: %v\n%s", f.name, d.what, a.err, a.wrote)
 			}
 		}
 		if (opened > 0) != f.opens {

@@ -2,12 +2,16 @@ package crashtest
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/seed-5cdcd42d/pawl"
+	"github.com/seed-5cdcd42d/pawl/internal/simfs"
 )
 
 const (
@@ -15,7 +19,7 @@ const (
 	pawlTrust = "/trust/t"
 )
 
-// known says which names may be in the two directories after a recovery (K9).
+// known says which names may be in the two directories after a recovery.
 func known(_ context.Context, p *Process) error {
 	for dir, names := range map[string]string{pawlStore: " bundle lock ", pawlTrust: " s.audit s.lock s.trust "} {
 		found, err := p.FS().ReadDir(dir)
@@ -27,6 +31,27 @@ func known(_ context.Context, p *Process) error {
 				return fmt.Errorf("K9: %s is left in %s", name, dir)
 			}
 		}
+	}
+	return nil
+}
+
+// resolved says that nothing is left to settle after a recovery, and that the trust
+// file names what is there, which is whole.
+func resolved(ctx context.Context, p *Process) error {
+	r, err := pawl.Inspect(ctx, pawlStore, pawlTrust, nil)
+	if err != nil {
+		return err
+	}
+	data, err := p.FS().ReadFile(pawlStore + "/bundle")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var found pawl.Digest
+	if err == nil {
+		found = sha256.Sum256(data)
+	}
+	if r.Pending != (pawl.Root{}) || r.Confirmed.Digest != found {
+		return fmt.Errorf("K5: after a recovery that went well, the trust file names %v and %v, and %v is there", r.Confirmed, r.Pending, found)
 	}
 	return nil
 }
@@ -112,7 +137,9 @@ func pawlPlan(c *C) {
 	c.Unexplored(pawlStore+"/lock", pawlTrust+"/s.lock", pawlTrust+"/s.audit")
 	c.NeverRead("tmp-*", "s.tmp-*")
 	c.Removable(pawlStore+"/tmp-*", pawlTrust+"/s.tmp-*")
+	c.Immutable(pawlStore + "/bundle")
 	c.Check(known)
+	c.Check(resolved)
 	c.Certain(func(err error) bool { return errors.Is(err, pawl.ErrNotCommitted) })
 	c.Recover(func(ctx context.Context, p *Process) error {
 		u, err := openPawl(ctx, p)
@@ -153,36 +180,117 @@ func work(commits int, close bool) Func {
 	}
 }
 
+// fails makes the next call fail that is op on a path with this suffix, and with it
+// all that follow, or only this one.
+func (u *user) fails(op simfs.Op, suffix string, andAll bool) {
+	hit := false
+	u.p.fail = func(c *simfs.Call) error {
+		if andAll && hit || !hit && c.Op == op && strings.HasSuffix(c.Path, suffix) {
+			hit = true
+			return &InjectedError{syscall.EIO}
+		}
+		return nil
+	}
+}
+
+// stopped is a Setup: a store with two commits, the second of which ended before a
+// call of the given kind, with its intent left.
+func stopped(op simfs.Op, suffix string) Func {
+	return func(ctx context.Context, p *Process) error {
+		u, err := openPawl(ctx, p)
+		if err != nil {
+			return err
+		}
+		if err := u.commit(); err != nil {
+			return err
+		}
+		u.fails(op, suffix, true)
+		if err := u.commit(); !errors.Is(err, pawl.ErrInDoubt) {
+			return fmt.Errorf("the commit should be in doubt: %w", err)
+		}
+		return nil
+	}
+}
+
+// doubtful is a workload: a commit whose directory flush fails, Recover, and one more.
+func doubtful(ctx context.Context, p *Process) error {
+	u, err := openPawl(ctx, p)
+	if err != nil {
+		return err
+	}
+	if err := u.observe(); err != nil {
+		return err
+	}
+	u.fails(simfs.OpSyncDir, pawlStore, false)
+	if err := u.commit(); !errors.Is(err, pawl.ErrInDoubt) {
+		return fmt.Errorf("the commit should be in doubt: %w", err)
+	}
+	if err := u.settle(); err != nil {
+		return err
+	}
+	return errors.Join(u.commit(), u.s.Close())
+}
+
+// settled says that a Setup left what its name says.
+func settled(want pawl.Settlement) Func {
+	return func(ctx context.Context, p *Process) error {
+		u, err := openPawl(ctx, p)
+		if err != nil {
+			return err
+		}
+		if got := u.s.Recovery().Settled; got != want {
+			return fmt.Errorf("the setup left something that settles as %v", got)
+		}
+		if err := u.observe(); err != nil {
+			return err
+		}
+		return errors.Join(u.commit(), u.s.Close())
+	}
+}
+
+// scenario is a workload on pawl.
+type scenario struct {
+	name  string
+	setup Func // nil: nothing
+	do    Func
+}
+
+var scenarios = []scenario{
+	{"create", nil, work(0, false)},
+	{"create and close", nil, work(0, true)},
+	{"create and first commits", nil, work(2, true)},
+	{"first commit of a made store", made(0), work(1, false)},
+	{"two commits", made(1), work(2, false)},
+	{"two commits and close", made(2), work(2, true)},
+	{"close at once", made(1), work(0, true)},
+	{"five commits", made(1), work(5, true)}, // once around the ring
+	{"settle landed", stopped(simfs.OpSyncDir, pawlStore), settled(pawl.SettledLanded)},
+	{"settle not landed", stopped(simfs.OpRename, ""), settled(pawl.SettledNotLanded)},
+	{"recover after doubt", made(1), doubtful},
+}
+
+// plan describes the exploration of a scenario.
+func (sc *scenario) plan(c *C) {
+	pawlPlan(c)
+	if sc.setup != nil {
+		c.Setup(sc.setup)
+	}
+	c.Do(sc.do)
+}
+
 // TestPawl explores pawl as it is: no crash of an ordinary kind, two deep, loses or
 // invents a state, or keeps the store from opening.
 func TestPawl(t *testing.T) {
-	for _, sc := range []struct {
-		name  string
-		setup Func
-		do    Func
-	}{
-		{"create", nil, work(0, false)},
-		{"create and close", nil, work(0, true)},
-		{"create and first commits", nil, work(2, true)},
-		{"first commit of a made store", made(0), work(1, false)},
-		{"two commits", made(1), work(2, false)},
-		{"two commits and close", made(2), work(2, true)},
-		{"close at once", made(1), work(0, true)},
-		{"five commits", made(1), work(5, true)}, // once around the ring
-	} {
+	for _, sc := range scenarios {
 		t.Run(sc.name, func(t *testing.T) {
 			Run(t, func(c *C) {
-				pawlPlan(c)
+				sc.plan(c)
 				c.RecoverTwice()
 				if raced {
 					c.Depth(1)
 				} else if !testing.Short() {
 					c.Profiles("posix-minimal", "ordered-torn", "ext4-ordered")
 				}
-				if sc.setup != nil {
-					c.Setup(sc.setup)
-				}
-				c.Do(sc.do)
 			})
 		})
 	}

@@ -18,6 +18,9 @@ type Process struct {
 	plan    *plan
 	before  int // the machine's count of writes at the start
 
+	// fail makes calls fail that the Func itself arranged, in tests of this package.
+	fail func(c *simfs.Call) error
+
 	mu       sync.Mutex
 	claims   *ledger
 	surfaced []error
@@ -110,8 +113,8 @@ type run struct {
 	points []point
 	log    []simfs.Call
 	calls  int
-	ops    []simfs.Op  // of all calls, where they were asked for
-	fault  *simfs.Call // the call that failed by injection, if any
+	ops    []simfs.Call // all calls, where they were asked for
+	fault  *simfs.Call  // the call that failed by injection, if any
 }
 
 // start says how a process runs.
@@ -142,7 +145,12 @@ func (pl *plan) play(machine *simfs.Machine, claims *ledger, f Func, how start) 
 			}
 		}
 		if how.ops && c.Part == 0 {
-			r.ops = append(r.ops, c.Op)
+			r.ops = append(r.ops, *c)
+		}
+		if c.Part == 0 && p.fail != nil {
+			if err := p.fail(c); err != nil {
+				return simfs.Fault{Err: err}
+			}
 		}
 		if c.Part > 0 || how.fault == nil {
 			return simfs.Fault{}

@@ -4,6 +4,7 @@ import "fmt"
 
 // Stats says what an exploration covered.
 type Stats struct {
+	Calls      int // calls of the workload
 	Points     int // instants at which a crash was tried
 	Disks      int // disks listed for power cuts, the same ones many times
 	Sampled    int // power cuts with more disks than the budget, of which a sample was tried
@@ -14,7 +15,7 @@ type Stats struct {
 }
 
 func (s *Stats) String() string {
-	text := fmt.Sprintf("%d crash points, %d disks, %d distinct, %d recoveries", s.Points, s.Disks, s.Distinct, s.Recoveries)
+	text := fmt.Sprintf("%d calls, %d crash points, %d disks, %d distinct, %d recoveries", s.Calls, s.Points, s.Disks, s.Distinct, s.Recoveries)
 	if s.Twice > 0 {
 		text += fmt.Sprintf(", %d second recoveries", s.Twice)
 	}

@@ -105,10 +105,14 @@ func (f *file) readAt(p []byte, off int64) int {
 	return n
 }
 
-// write makes the atoms of one WriteAt. Before each sector but the first that
+// page is a part of a large block that may be spoilt by itself, in sectors.
+const page = 4096 / Sector
+
+// write makes the atoms of one WriteAt; pages says that each page of it may be
+// spoilt by itself. Before each sector but the first that
 // makes any it calls between, so that a kill can be placed there, and goes on
 // with the file that this returns: a snapshot may have made f a shared one.
-func (f *file) write(p []byte, off int64, at CallID, seq *uint64, between func() *file) {
+func (f *file) write(p []byte, off int64, pages bool, at CallID, seq *uint64, between func() *file) {
 	made, same := false, -2
 	for len(p) > 0 {
 		i, lo := int(off/Sector), int(off%Sector)
@@ -121,7 +125,7 @@ func (f *file) write(p []byte, off int64, at CallID, seq *uint64, between func()
 		if needs && f.unchanged(i, b) {
 			// Of a run of sectors that the write would not change only the first may be
 			// spoilt: that any of them is, is what matters.
-			needs = same != i-1
+			needs = same != i-1 || pages && i%page == 0
 			same = i
 		}
 		if made && (needs || grows) {

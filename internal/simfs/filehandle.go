@@ -51,7 +51,8 @@ func (h *fileHandle) WriteAt(b []byte, off int64) (int, error) {
 		f := m.fileRW(h.ino)
 		f.modTime = m.now()
 		part := *c
-		f.write(b, off, c.ID, &m.seq, func() *file {
+		wide, from := m.widen(f, b, off)
+		f.write(wide, from, m.profile.TornBlock > 0, c.ID, &m.seq, func() *file {
 			m.changes++
 			if h.p.hook != nil {
 				part.Part++
@@ -68,6 +69,22 @@ func (h *fileHandle) WriteAt(b []byte, off int64) (int, error) {
 		n = len(b)
 	})
 	return n, err
+}
+
+// widen is a write as the disk does it, where its blocks are larger than a sector:
+// the whole blocks, as far as the file goes, with what they held around the change.
+func (m *Machine) widen(f *file, b []byte, off int64) ([]byte, int64) {
+	size := int64(m.profile.TornBlock)
+	if size == 0 || len(b) == 0 {
+		return b, off
+	}
+	end := off + int64(len(b))
+	from := off - off%size
+	to := max(min((end+size-1)/size*size, f.size), end)
+	wide := make([]byte, to-from)
+	f.readAt(wide, from)
+	copy(wide[off-from:], b)
+	return wide, from
 }
 
 // data runs a call that moves bytes, of which a fault may let only some through.
@@ -120,7 +137,7 @@ func (h *fileHandle) sync(op Op) error {
 	m := h.p.m
 	return h.p.sync(Call{Op: op, Path: h.path}, &h.handle,
 		func() {
-			if !m.nodes[h.ino].f.settled() {
+			if !m.profile.LyingSync && !m.nodes[h.ino].f.settled() {
 				m.fileRW(h.ino).sync()
 				m.changes++
 			}

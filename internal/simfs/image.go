@@ -77,7 +77,7 @@ func (m *Machine) Install(im Image) {
 			n.d = newDir(m.own, meta{mode: item.Mode, gid: simGID})
 		} else {
 			n.f = newFile(m.own, item.Mode, simGID, m.now())
-			n.f.write([]byte(item.Data), 0, CallID{}, &m.seq, func() *file { return n.f })
+			n.f.write([]byte(item.Data), 0, false, CallID{}, &m.seq, func() *file { return n.f })
 			n.f.flush()
 		}
 		ino := m.newNode(n)

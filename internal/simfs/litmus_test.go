@@ -201,6 +201,38 @@ func all(n int) map[string]int {
 	return m
 }
 
+// TestBrokenDisks: what a disk that breaks an assumption may leave.
+func TestBrokenDisks(t *testing.T) {
+	one := strings.Repeat("1", 4096)
+	for _, l := range []struct {
+		name string
+		p    Profile
+		run  func(s *script)
+		want int
+	}{
+		{"names cannot be synced", NoDirSync, func(s *script) { replace(s, true, true) }, 3},
+		{"a rename that can be cut in two", GapRename, func(s *script) { replace(s, true, false) }, 5}, // 3, and the old name gone, with the temp and without
+		{"nothing can be synced", LyingSync, func(s *script) { replace(s, true, true) }, 9},
+		{"nothing can be synced, honestly", PosixMinimal, func(s *script) { replace(s, true, true) }, 1},
+		{"a page beside the written one", TornBlock, func(s *script) { besides(s, one) }, 2 * 3 * 2},
+		{"the same, honestly", PosixMinimal, func(s *script) { besides(s, one) }, 3},
+	} {
+		s := newScript(t, l.p)
+		l.run(s)
+		if got := disks(t, s.m, CutOptions{}); len(got) != l.want {
+			t.Errorf("%s: %d disks, want %d", l.name, len(got), l.want)
+		}
+	}
+}
+
+// besides writes a byte into the second of two pages that are durable.
+func besides(s *script, page string) {
+	f := s.create(s.a, "f", page+page)
+	s.ok(f.Sync())
+	s.ok(s.a.Sync())
+	s.write(f, "2", 4096)
+}
+
 // small keeps random histories to those with few disks; larger ones show no more,
 // slowly.
 var small = CutOptions{Budget: 600}
@@ -208,7 +240,7 @@ var small = CutOptions{Budget: 600}
 // TestStrongerIsSubset: what a profile promises more only takes disks away.
 func TestStrongerIsSubset(t *testing.T) {
 	for _, pair := range [][2]Profile{{Ext4Ordered, PosixMinimal}, {OrderedTorn, PosixMinimal}, {Ext4Ordered, OrderedTorn},
-		{OrderedTorn, NTFSLike}, {NTFSDurable, NTFSLike}, {PosixMinimal, PosixSplit}} {
+		{OrderedTorn, NTFSLike}, {NTFSDurable, NTFSLike}, {PosixMinimal, PosixSplit}, {PosixMinimal, NoDirSync}} {
 		fewer := 0
 		for seed := range uint64(200) {
 			strong, weak := newScript(t, pair[0]), newScript(t, pair[1])

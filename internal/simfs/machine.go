@@ -174,6 +174,9 @@ func (m *Machine) setNames(ino int32, at CallID, rename bool, sets ...entry) {
 		copy(a.sets[:], es)
 		d.add(a)
 	}
+	if rename && m.profile.GapRename && d.lookup(sets[0].name) != 0 {
+		atom(entry{sets[0].name, 0})
+	}
 	if m.profile.SplitRename {
 		for _, e := range sets {
 			atom(e)
@@ -204,9 +207,9 @@ func (m *Machine) syncDir(ino int32) {
 	}
 }
 
-// failDirSync is one that fails.
+// failDirSync is one that fails. Where it would have forced nothing, it loses nothing.
 func (m *Machine) failDirSync(ino int32, revert bool) {
-	if seq := m.nodes[ino].d.newestPending(); seq > 0 {
+	if seq := m.nodes[ino].d.newestPending(); seq > 0 && !m.profile.NoDirSync {
 		for _, i := range m.covered(ino) {
 			m.dirRW(i).lose(seq, revert)
 		}

@@ -1,8 +1,8 @@
 package simfs
 
 // Profile says what a file system promises about the order in which things
-// reach the disk. The zero value promises least; each field but Torn and
-// SplitRename takes legal disks away.
+// reach the disk. OrderedNames, OrderedSize and DurableRename are promises: each
+// takes legal disks away. The other fields are promises that are not kept.
 type Profile struct {
 	Name string
 
@@ -23,8 +23,19 @@ type Profile struct {
 	// there (or the other way round where names are not ordered).
 	SplitRename bool
 
+	// GapRename: a rename over another file first takes that one's name away, and a
+	// power cut may come between.
+	GapRename bool
+
 	// NoDirSync: Dir.Sync succeeds and forces nothing.
 	NoDirSync bool
+
+	// LyingSync: Sync and SyncData succeed and force nothing.
+	LyingSync bool
+
+	// TornBlock: a write into a file rewrites the whole blocks of this many bytes
+	// around it, and may spoil what it did not mean to change. 0: sectors only.
+	TornBlock int
 
 	// DurableRename: a rename forces itself (and, where names are ordered, all
 	// names set before it).
@@ -40,19 +51,38 @@ var (
 	NTFSLike     = Profile{Name: "ntfs-like", OrderedNames: true, Torn: true, NoDirSync: true}
 	NTFSDurable  = Profile{Name: "ntfs-durable-rename", OrderedNames: true, Torn: true, NoDirSync: true, DurableRename: true}
 
-	// PosixSplit takes away the assumption that a rename is atomic across a
-	// power cut.
+	// PosixSplit may leave both names of a renamed file.
 	PosixSplit = Profile{Name: "posix-split-rename", Torn: true, SplitRename: true}
 )
 
-// Profiles lists every named profile, weakest promise first.
+// Disks that break what pawl assumes. They are for showing what fails then.
+var (
+	// GapRename has renames that are not atomic across a power cut.
+	GapRename = Profile{Name: "posix-gap-rename", Torn: true, GapRename: true}
+
+	// NoDirSync has no way to make a name durable.
+	NoDirSync = Profile{Name: "posix-no-dirsync", Torn: true, NoDirSync: true}
+
+	// LyingSync acknowledges flushes that it does not do.
+	LyingSync = Profile{Name: "posix-lying-sync", Torn: true, NoDirSync: true, LyingSync: true}
+
+	// TornBlock has blocks of 16 KiB, and a power cut in the middle of writing one
+	// may spoil any 4 KiB of it.
+	TornBlock = Profile{Name: "posix-torn-block", Torn: true, TornBlock: 16 << 10}
+)
+
+// Broken lists the profiles of disks that cannot be relied on.
+func Broken() []Profile { return []Profile{GapRename, NoDirSync, LyingSync, TornBlock} }
+
+// Profiles lists the profiles of disks that exist, or nearly so, weakest promise
+// first.
 func Profiles() []Profile {
 	return []Profile{PosixSplit, PosixMinimal, OrderedTorn, Ext4Ordered, NTFSLike, NTFSDurable}
 }
 
 // ProfileByName finds a named profile.
 func ProfileByName(name string) (Profile, bool) {
-	for _, p := range Profiles() {
+	for _, p := range append(Profiles(), Broken()...) {
 		if p.Name == name {
 			return p, true
 		}
