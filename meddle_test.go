@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/seed-5cdcd42d/pawl"
 	"github.com/seed-5cdcd42d/pawl/internal/faultfs"
 	"github.com/seed-5cdcd42d/pawl/internal/testkit"
@@ -278,4 +280,41 @@ func TestSharedTrustFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.Close()
+}
+
+// TestRecoverDoesNotRelapse: older copies of both directories, put back while the
+// store is in doubt, are no way to undo what was acknowledged (contract 3).
+func TestRecoverDoesNotRelapse(t *testing.T) {
+	f, ctx, s, dir, trust := meddled(t)
+	older := map[string][]byte{}
+	for _, path := range []string{filepath.Join(dir, "bundle"), filepath.Join(trust, "session.trust")} {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		older[path] = b
+	}
+	if _, err := s.Commit(ctx, pawl.Change{ID: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	f.Set(failStoreSync)
+	if _, err := s.Commit(ctx, pawl.Change{ID: "c"}); !errors.Is(err, pawl.ErrInDoubt) {
+		t.Fatal(err)
+	}
+	f.Set(nil)
+	for path, b := range older {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := testkit.Snapshot(t, dir, trust)
+	if _, err := s.Recover(ctx); !errors.Is(err, pawl.ErrRolledBack) {
+		t.Errorf("%v, want ErrRolledBack", err)
+	}
+	if diff := cmp.Diff(before, testkit.Snapshot(t, dir, trust)); diff != "" {
+		t.Errorf("files changed (-before +after):\n%s", diff)
+	}
+	if got := outcomeOf(t, ctx, s, "b"); got != pawl.OutcomeCommitted {
+		t.Errorf("b is %v", got)
+	}
 }

@@ -68,9 +68,7 @@ func (s *Store) publish(next *state, id string) *Error {
 		// settles it, or has done so already.
 		return s.inDoubt(lost.Cause)
 	case lost != nil:
-		e := s.abort(lost)
-		e.Kind, e.Hint = lost.Kind, lost.Hint
-		return e
+		return s.abort(lost)
 	case errors.As(err, new(notYet)):
 		return s.abort(err)
 	case err != nil:

@@ -90,6 +90,13 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 	if e != nil {
 		return rec, fail("", s.bundlePath(), s.otherStore(t.path, e))
 	}
+	st := f.state
+	if st == nil {
+		st = emptyState(t.store)
+	}
+	if e := s.relapse(st, &t, f); e != nil {
+		return rec, e
+	}
 	if e := s.flushable(s.trustDir, s.dir); e != nil {
 		return rec, e
 	}
@@ -98,10 +105,6 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 
 	rec = Recovery{Unclean: opening && !t.closed, Confirmed: t.confirmed, Pending: t.pending,
 		Count: t.commits, Commits: t.ids, BrokenSlots: len(s.trust.broken)}
-	st := f.state
-	if st == nil {
-		st = emptyState(t.store)
-	}
 	switch v {
 	case verdictLanded:
 		rec.Settled, rec.Confirmed = SettledLanded, t.pending
@@ -137,6 +140,21 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 	s.adoptAnew(rec.Confirmed, st, f.info)
 	s.report(&rec)
 	return rec, nil
+}
+
+// relapse refuses, in Recover, a state that does not hold what this process has
+// shown: an older copy of both directories was put back meanwhile.
+func (s *Store) relapse(st *state, t *trustRecord, f *found) *Error {
+	shown := s.state.Load()
+	if shown == nil {
+		return nil
+	}
+	v := shown.version()
+	if at, ok := st.historyAt(v.Revision); ok && at == v.Digest {
+		return nil
+	}
+	return &Error{Path: s.at.dir, Kind: ErrRolledBack, Trusted: t.confirmed, Pending: t.pending, Found: f.root,
+		Cause: fmt.Errorf("this process has seen %s", v), Hint: hintRolledBack}
 }
 
 // otherStore adds to an error what it may come from: two stores under one name in
