@@ -200,13 +200,11 @@ func (d *directory) install(name string, b []byte, ready func() error) (vfs.Info
 		// On Windows the time may be that of the close.
 		err = fmt.Errorf("%s was replaced or changed while it was made", temp)
 	}
-	if err != nil {
-		return info, notYet{err}
+	if err == nil && ready != nil {
+		err = ready()
 	}
-	if ready != nil {
-		if err := ready(); err != nil {
-			return info, notYet{errors.Join(err, ignoreNotExist(d.Remove(temp)))}
-		}
+	if err != nil {
+		return info, notYet{errors.Join(err, ignoreNotExist(d.Remove(temp)))}
 	}
 	if err := d.Rename(temp, name); err != nil {
 		// A rename that reports an error may have happened all the same. Only the

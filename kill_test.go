@@ -332,12 +332,12 @@ func killSteps() (first, second int) {
 	case testing.Short():
 		return 1, 40
 	}
-	return 1, 10
+	return 1, 20
 }
 
 // TestKills kills a child before every call that changes something, and in the
 // middle of every write; and kills the child that recovers from that again, at every
-// tenth such place. In the end the store opens, and goes on. R1 (the first write and
+// twentieth such place. In the end the store opens, and goes on. R1 (the first write and
 // a lost acknowledgement of recovery are among the kills), R4, 5, 6.
 func TestKills(t *testing.T) {
 	var kills, disks, twice atomic.Int64

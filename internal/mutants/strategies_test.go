@@ -23,13 +23,14 @@ var ways = []struct {
 	{"all disks, one power cut", "power", "1", -1},
 	{"all disks, two power cuts", "power", "2", 3},
 	{"with kills between, two deep", "all", "2", 4},
+	{"with kills between, three deep", "all", "3", 5},
 }
 
 // TestStrategies prints how many of the chosen mutants each way of looking catches,
 // by the exploration of pawl alone.
 func TestStrategies(t *testing.T) {
 	if !*strategies {
-		t.Skip("explores every mutant in six ways, which takes long: ask for it with -strategies")
+		t.Skip("explores every mutant in seven ways, which takes long: ask for it with -strategies")
 	}
 	pattern := regexp.MustCompile(*only)
 	var mu sync.Mutex

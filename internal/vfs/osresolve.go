@@ -24,6 +24,7 @@ func (osFS) Resolve(path string) (string, error) {
 	if err != nil {
 		return fail(err)
 	}
+	tries := 0
 	for rest := ""; ; {
 		resolved, err := filepath.EvalSymlinks(prefix)
 		if err == nil {
@@ -41,7 +42,11 @@ func (osFS) Resolve(path string) (string, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return fail(err)
 		}
-		if _, lerr := os.Lstat(prefix); lerr == nil {
+		if fi, lerr := os.Lstat(prefix); lerr == nil {
+			// What is there now is no link: somebody has just made it.
+			if tries++; fi.Mode()&fs.ModeSymlink == 0 && tries < openTries {
+				continue
+			}
 			return fail(err)
 		} else if !errors.Is(lerr, fs.ErrNotExist) {
 			return fail(lerr)
