@@ -187,7 +187,8 @@ func startChild(t testing.TB, job childJob) *child {
 		t.Fatal(err)
 	}
 	c := &child{t: t, cmd: exec.Command(exe)}
-	c.cmd.Env = append(os.Environ(), childEnv+"="+string(env))
+	// The race detector has a process wait a second at its end.
+	c.cmd.Env = append(os.Environ(), childEnv+"="+string(env), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	c.cmd.Stderr = os.Stderr
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -337,8 +338,8 @@ func killSteps() (first, second int) {
 
 // TestKills kills a child before every call that changes something, and in the
 // middle of every write; and kills the child that recovers from that again, at every
-// twentieth such place. In the end the store opens, and goes on. R1 (the first write and
-// a lost acknowledgement of recovery are among the kills), R4, 5, 6.
+// twentieth such place. In the end the store opens, and goes on. R1 (the first write
+// and a lost acknowledgement of recovery are among the kills), R4, 5, 6.
 func TestKills(t *testing.T) {
 	var kills, disks, twice atomic.Int64
 	t.Run("scripts", func(t *testing.T) {

@@ -1,6 +1,8 @@
 package pawl
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
 	"math"
 	"path/filepath"
@@ -150,7 +152,7 @@ func locate(fsys vfs.FS, dir, trustDir string, o *Options) (place, error) {
 func holds(fsys vfs.FS, outer, inner string) (bool, error) {
 	top, err := fsys.Lstat(outer)
 	exists := err == nil
-	if err = ignoreNotExist(err); err != nil {
+	if unreadable(err) {
 		return false, err
 	}
 	for p := inner; ; p = filepath.Dir(p) {
@@ -161,11 +163,17 @@ func holds(fsys vfs.FS, outer, inner string) (bool, error) {
 		if err == nil && exists && info.Same(top) {
 			return true, nil
 		}
-		if err = ignoreNotExist(err); err != nil {
+		if unreadable(err) {
 			return false, err
 		}
 		if filepath.Dir(p) == p {
 			return false, nil
 		}
 	}
+}
+
+// unreadable reports an error that leaves it open what is there. A directory on the
+// way that the caller may not look at is none of its own.
+func unreadable(err error) bool {
+	return ignoreNotExist(err) != nil && !errors.Is(err, fs.ErrPermission)
 }
