@@ -147,7 +147,7 @@ func TestClosedToTheCaller(t *testing.T) {
 				b.lay(s.moment)
 				path := tt.path(b)
 				if _, err := os.Lstat(path); path == b.bundle && errors.Is(err, fs.ErrNotExist) {
-					t.Skip("there is none")
+					t.Skip("this situation has no bundle whose mode could be changed")
 				}
 				before := testkit.Snapshot(t, b.dir, b.trust)
 				info, err := os.Stat(path)

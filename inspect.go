@@ -84,7 +84,10 @@ func Inspect(ctx context.Context, dir, trustDir string, opts *Options) (*Report,
 		if try == inspectTries-1 {
 			r.Verdict, r.Err, r.Problem, r.Hint = "changing", nil, "", "A writer is at work; ask again"
 		}
-		time.Sleep(time.Duration(try) * time.Millisecond)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(try) * time.Millisecond):
+		}
 	}
 	if refusal != nil {
 		r.refuse(fail("open", at.dir, refusal))
