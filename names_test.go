@@ -24,9 +24,9 @@ func TestCheckID(t *testing.T) {
 }
 
 func TestCheckName(t *testing.T) {
-	good := []string{"session", ".hidden", "a b", "größe", "...", "a.trust", longName[:234]}
+	good := []string{"session", ".hidden", "a b", "größe", "a.trust", longName[:234]}
 	bad := []string{"", ".", "..", "a/b", "/", `a\b`, "a\x00b", "a\nb", "\x7f", "\xff", longName[:235]}
-	onlyElsewhere := []string{"a:b", "a*", "<a>", "a?", `a"`, "a|b", "a.", "a ", "con", "NUL.txt", "com1", "LPT9.tar.gz", "aux ", "CONIN$", "com²"}
+	onlyElsewhere := []string{"...", "a:b", "a*", "<a>", "a?", `a"`, "a|b", "a.", "a ", "con", "NUL.txt", "com1", "LPT9.tar.gz", "aux ", "CONIN$", "com²"}
 	if runtime.GOOS == "windows" {
 		bad = append(bad, onlyElsewhere...)
 	} else {

@@ -75,6 +75,9 @@ func TestVerifyIsCancelled(t *testing.T) {
 // Changes may be made while Verify reads, from its progress function even: it
 // answers for the state that it began with.
 func TestVerifyBesideCommits(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Wine does not rename over a file that a process has open")
+	}
 	s := newStore(t)
 	commit(t, s, put("large", strings.Repeat("x", 3<<20)))
 	n := 0
