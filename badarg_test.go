@@ -271,7 +271,7 @@ func TestPaths(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name != "NUL" && runtime.GOOS == "windows" {
-				t.Skip("what is too long there, and what is said of it, is another matter")
+				t.Skip("the limits of names, and the errors for them, are others on Windows")
 			}
 			unplaced(t, root, path, "trust", &pawl.Options{Name: "x"})
 			unplaced(t, root, "session", path, &pawl.Options{Name: "x"})
@@ -1154,7 +1154,7 @@ func TestWaitIsCancelled(t *testing.T) {
 // does not act on a terminal (27, R22).
 func TestOwnerTextIsInert(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("a locked file may not be readable there")
+		t.Skip("a locked file may not be readable on Windows")
 	}
 	b, s := quickStore(t, new(tap), nil)
 	for _, text := range []string{"", strings.Repeat("\x00", 256), "\x1b[2J\x07pid 1\n\u202e", strings.Repeat("\xff", 1<<16), "pid 99999999"} {
@@ -1295,7 +1295,7 @@ func (b *bench) meddle(t *testing.T, how string, trust, store bool) {
 			err = errors.Join(err, os.Remove(path))
 		}
 		if _, e := os.Lstat(path); how == "deleted" && e == nil {
-			t.Skip("a lock file that is open stays where it is here")
+			t.Skip("Windows does not remove or rename a lock file that is open")
 		}
 	}
 	if err != nil {

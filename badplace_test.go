@@ -465,7 +465,7 @@ func TestDirectoryNames(t *testing.T) {
 // is room for, and each record still reads back.
 func TestDeepPath(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("paths are not that long there")
+		t.Skip("Windows has no paths of that length")
 	}
 	for _, element := range []string{strings.Repeat("x", 250), strings.Repeat("é", 120), strings.Repeat("\U0001f422", 60), strings.Repeat("\u202e", 80)} {
 		root := newRoot(t)
@@ -587,7 +587,7 @@ func TestOneDirectoryTwoNames(t *testing.T) {
 // TestAllowanceIsReported: what is allowed is logged when it is used, and only then.
 func TestAllowanceIsReported(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("modes say nothing about who may write there")
+		t.Skip("modes say nothing about who may write on Windows")
 	}
 	newRoot(t)
 	mkdir(t, "trust")

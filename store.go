@@ -214,8 +214,9 @@ func (s *Store) failed(op string, e *Error) (Receipt, error) {
 
 // Lookup tells what became of the commit with an id. It never waits: for a commit
 // that is being made at this moment the outcome is unknown. Of the commits of another
-// writer that went ahead (ErrStale) this Store knows nothing: open it again. One that is still waiting
-// for its turn, or for the function of Update, has not begun: it is not committed.
+// writer that went ahead (ErrStale) this Store knows nothing: open it again. One that
+// is still waiting for its turn, or for the function of Update, has not begun: it is
+// not committed.
 func (s *Store) Lookup(ctx context.Context, id string) (Receipt, Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return Receipt{}, OutcomeUnknown, fail("lookup", s.at.dir, ctxError(ctx))
