@@ -31,6 +31,8 @@ type plan struct {
 	unread             []string
 	removable          []string
 	immutable          []string
+	fresh              []string
+	fixed              []string
 	idempotent         bool
 	faults             FaultMode
 	faultDepth         int
@@ -125,6 +127,18 @@ func (c *C) Removable(patterns ...string) { c.removable = append(c.removable, pa
 // Immutable names files that may be written only by the process that made them, and
 // only before it has given them this name.
 func (c *C) Immutable(patterns ...string) { c.immutable = append(c.immutable, patterns...) }
+
+// FreshBlocks names files in which data is never written over: each write to a file
+// that has this name is made of whole blocks of 4096 bytes, and each block of it goes
+// where there are only zeros, or is all zeros itself. Then no write, however it is cut
+// off, can spoil what an earlier one acknowledged. A block that a crash left half
+// written is data too: it must be given zeros before anything else. What is written
+// before the file gets the name does not count.
+func (c *C) FreshBlocks(patterns ...string) { c.fresh = append(c.fresh, patterns...) }
+
+// FixedSize names files that keep their size from the moment that they have this name:
+// no write goes beyond their end. Another file, of another size, may be given the name.
+func (c *C) FixedSize(patterns ...string) { c.fixed = append(c.fixed, patterns...) }
 
 // RecoverTwice demands that a process which recovers after a recovery finds nothing
 // to do: it observes the same state, and has changed nothing by then.

@@ -32,7 +32,8 @@
 //
 // ctx carries the simulated machine: pawl.Open with it works on the simulated disks,
 // however deep in the program it is called. Process.FS reaches the same disks for a
-// program's own files. A function is run many times, in several goroutines at once,
+// program's own files. Time stands still there, and no timer fires by itself: that a
+// process is idle for a while is said by Process.Idle. A function is run many times, in several goroutines at once,
 // and must do the same thing each time: what differs between runs (names, contents)
 // comes from Process.Number, or from what it reads.
 //

@@ -41,6 +41,11 @@ func (p *Process) Number() int { return p.sim.ID() }
 // FS reaches the disks of the machine by plain calls, for a program's own files.
 func (p *Process) FS() *FS { return &FS{p.sim} }
 
+// Idle says that the process does nothing for a while: what a program does when it is
+// idle happens now, in this goroutine, and is crashed like all else. Nothing happens
+// on its own: the machine's clock stands still.
+func (p *Process) Idle() { p.sim.Idle() }
+
 // Begin says that a change is about to be made that leads to the state with this
 // label.
 func (p *Process) Begin(label string) {

@@ -17,6 +17,17 @@ func Context(ctx context.Context) context.Context {
 	return vfs.NewContext(ctx, simfs.New(simfs.PosixMinimal, "/").Start())
 }
 
+// Idle says that nothing is done for a while on the machine that ctx carries, one from
+// Context or from Run: what a program there does when it is idle happens now, in this
+// goroutine, and not at any other time. It panics where ctx carries no such machine.
+func Idle(ctx context.Context) {
+	p, ok := vfs.FromContext(ctx).(*simfs.Process)
+	if !ok {
+		panic("crashtest: Idle without a simulated machine")
+	}
+	p.Idle()
+}
+
 // NewStore returns an empty store on a new simulated machine. It is closed when the
 // test ends, which fails if that fails, or if the store used a handle after it was
 // closed. opts may be nil.

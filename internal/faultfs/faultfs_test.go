@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/seed-5cdcd42d/pawl/internal/simfs"
 	"github.com/seed-5cdcd42d/pawl/internal/testkit"
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -213,5 +214,18 @@ func TestPlan(t *testing.T) {
 		if !slices.Equal(hits, want) || len(p.Fired()) != len(want) {
 			t.Errorf("sticky %v: acted on %v, want %v; %v", sticky, hits, want, p.Fired())
 		}
+	}
+}
+
+// TestAfterFunc: a timer is no call, and what its function does goes through the hook.
+func TestAfterFunc(t *testing.T) {
+	p := simfs.New(simfs.PosixMinimal, "/a").Start()
+	f := New(p, "/")
+	f.Set(func(Call) Action { return Action{Err: syscall.EIO} })
+	var err error
+	vfs.FromContext(f.Context(context.Background())).AfterFunc(0, func() { _, err = f.Lstat("/a") })
+	p.Idle()
+	if calls := f.Calls(); len(calls) != 1 || calls[0].Op != "Lstat" || !errors.Is(err, ErrInjected) {
+		t.Errorf("calls %v, %v", calls, err)
 	}
 }

@@ -26,6 +26,11 @@ func (d *dir) System() (s vfs.FileSystem, err error) {
 	return s, err
 }
 
+func (d *dir) Identify(name string) (i vfs.Info, err error) {
+	err = d.f.do("Identify", d.at(name), "", func() (err error) { i, err = d.Dir.Identify(name); return })
+	return
+}
+
 func (d *dir) Lstat(name string) (i vfs.Info, err error) {
 	err = d.f.do("Lstat", d.at(name), "", func() (err error) { i, err = d.Dir.Lstat(name); return })
 	return i, err

@@ -67,7 +67,7 @@ func cutBlock(b *block, n int) *block {
 // the middle of what differs, old from there on. It differs from both, so that
 // it is always a disk of its own; a mixture, unlike noise, is what a decoder
 // without a checksum would believe. Where nothing differs it is noise: the sector
-// was spoilt.
+// was spoilt. (No version is made, and so none torn, of zeros over zeros.)
 func tear(prev, cur *block) *block {
 	p, c := prev.bytes(), cur.bytes()
 	first, last := -1, -1

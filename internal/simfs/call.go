@@ -3,6 +3,8 @@ package simfs
 import (
 	"errors"
 	"fmt"
+	"path"
+	"slices"
 )
 
 // Op names a call of package vfs.
@@ -64,7 +66,9 @@ type Call struct {
 	Len  int
 	Err  error // in a process's log: what the call returned
 
-	m *Machine
+	m    *Machine
+	ino  int32  // of a WriteAt: the file,
+	data []byte // and what is written
 }
 
 // Snapshot returns what a kill at this instant leaves. Only a hook may call it.
@@ -73,6 +77,35 @@ func (c *Call) Snapshot() *Machine { return c.m.snapshot() }
 // Changes returns a number that has grown if anything that a crash can show has
 // changed. Only a hook may call it.
 func (c *Call) Changes() int { return c.m.changes }
+
+// Data returns the bytes that a WriteAt is to write. Only a hook or a policy may call
+// it, and must not change them; so it is with Size, Held and Named.
+func (c *Call) Data() []byte { return c.data }
+
+// Size returns the size of the file that a WriteAt is about to change.
+func (c *Call) Size() int64 { return c.m.nodes[c.ino].f.size }
+
+// Held fills b with what programs see in that file from off on, with zeros beyond its
+// end.
+func (c *Call) Held(b []byte, off int64) { clear(b[c.m.nodes[c.ino].f.readAt(b, off):]) }
+
+// Named says whether f holds for a name of the file that a WriteAt is about to change:
+// one that it has now, or the one it was opened by.
+func (c *Call) Named(f func(path string) bool) bool {
+	if f(c.Path) {
+		return true
+	}
+	var walk func(dir string, ino int32) bool
+	walk = func(dir string, ino int32) bool {
+		return slices.ContainsFunc(c.m.nodes[ino].d.live, func(e entry) bool {
+			if c.m.nodes[e.ino].d != nil {
+				return walk(path.Join(dir, e.name), e.ino)
+			}
+			return e.ino == c.ino && f(path.Join(dir, e.name))
+		})
+	}
+	return slices.ContainsFunc(c.m.mounts, func(mt mount) bool { return walk("/"+mt.name, mt.root) })
+}
 
 func (c *Call) String() string {
 	s := fmt.Sprintf("%d.%d %s %s", c.ID.Process, c.ID.N, c.Op, c.Path)

@@ -145,6 +145,8 @@ func (d *dirHandle) mayAdd() error {
 	return nil
 }
 
+func (d *dirHandle) Identify(name string) (vfs.Info, error) { return d.Lstat(name) }
+
 func (d *dirHandle) Lstat(name string) (info vfs.Info, err error) {
 	err = d.do(OpLstat, name, func(_ *Call, ino int32) error {
 		if ino == 0 {

@@ -11,6 +11,8 @@
 //   - WriteAt writes one atom per 512-byte sector. The versions of a sector that
 //     no sync has forced form a chain; any of them may be on the disk, and the
 //     one that is there may be torn (part of it new, the rest as it was before).
+//     Where a write repeats what is forced, the first sector that is not all zeros may
+//     be spoilt; zeros over zeros are no atom.
 //   - Growth of a file is a chain of sizes, in steps of one sector.
 //   - Create, OpenLock (when it creates), Mkdir, Link and Remove set one name of
 //     one directory. Rename sets two names in one atom, or in two where the
@@ -29,6 +31,12 @@
 //
 // A killed process leaves page cache, pending and lost atoms as they are; only
 // its handles and locks go.
+//
+// # Time
+//
+// The clock of a process stands still, so time never passes by itself, and no timer
+// fires by itself: a run is the same each time. That a process is idle for a while is
+// a thing that the test says, by Process.Idle; its timers fire there and nowhere else.
 //
 // # What is not modelled
 //

@@ -121,12 +121,14 @@ func (f *file) write(p []byte, off int64, pages bool, at CallID, seq *uint64, be
 		copy(next[lo:], p[:k])
 		grows := off+int64(k) > f.size
 		b := newBlock(&next)
-		needs := f.needsVersion(i, b)
-		if needs && f.unchanged(i, b) {
-			// Of a run of sectors that the write would not change only the first may be
-			// spoilt: that any of them is, is what matters.
-			needs = same != i-1 || pages && i%page == 0
-			same = i
+		needs := f.needsVersion(i, b, pages)
+		if f.unchanged(i, b) {
+			// Of a run of sectors that the write would not change only the first that can
+			// be spoilt is: that any of them is, is what matters.
+			if goesOn := same == i-1; needs || goesOn {
+				needs = needs && (!goesOn || pages && i%page == 0)
+				same = i
+			}
 		}
 		if made && (needs || grows) {
 			f.changed()
@@ -149,17 +151,24 @@ func (f *file) write(p []byte, off int64, pages bool, at CallID, seq *uint64, be
 	}
 }
 
-// needsVersion says whether writing b makes an atom. Writing zeros where the disk
-// never held anything changes no disk, and neither does repeating what is pending.
-// Over a lost version it does, because only a rewrite replaces that; and over a
-// forced one, because a write that is cut off can spoil a sector that it was not
-// going to change.
-func (f *file) needsVersion(sector int, b *block) bool {
+// needsVersion says whether writing b makes an atom. Repeating what is pending changes
+// no disk. Over a lost version it makes one, because only a rewrite replaces that; and
+// over a forced one, because a write that is cut off can spoil a sector that it was
+// not going to change.
+//
+// Not so zeros over forced zeros, or where the disk never held anything. A tear mixes
+// old and new, and of zeros there is one mixture. That data written anew is spoilt all
+// the same is stricter than that, on purpose: a sector that holds something may be the
+// only place where it stands. One of zeros has nothing to lose, and is beside sectors
+// of the same write that a reader must expect to find torn. It does not matter whether
+// the zeros were written or are a hole: Sum does not tell these apart. Only where
+// blocks are large, and a write spoils what is beside it, are zeros as good as data.
+func (f *file) needsVersion(sector int, b *block, pages bool) bool {
 	if i, ok := f.chain(sector); ok {
 		last := f.chains[i].vers[len(f.chains[i].vers)-1]
 		return last.lost || !sameBlock(last.b, b)
 	}
-	return b != nil || sector < len(f.base) && (f.base[sector] != nil || int64(sector)*Sector < f.baseSize)
+	return b != nil || blockAt(f.base, sector) != nil || pages && int64(sector)*Sector < f.baseSize
 }
 
 // unchanged says whether the forced content of a sector is the only one that can be

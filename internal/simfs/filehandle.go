@@ -45,7 +45,7 @@ func (h *fileHandle) ReadAt(b []byte, off int64) (int, error) {
 
 func (h *fileHandle) WriteAt(b []byte, off int64) (int, error) {
 	n := 0
-	c := Call{Op: OpWriteAt, Path: h.path, Off: off, Len: len(b)}
+	c := Call{Op: OpWriteAt, Path: h.path, Off: off, Len: len(b), ino: h.ino, data: b}
 	err := h.data(c, b, func(c *Call, b []byte) {
 		m := h.p.m
 		f := m.fileRW(h.ino)

@@ -20,6 +20,8 @@ type Process struct {
 	open   int
 	dead   bool
 	made   map[string]bool // unread files that it made
+	timers []*timer        // those that are armed
+	timed  int             // timers made so far
 	broken []error
 }
 
@@ -74,7 +76,7 @@ func (p *Process) Violations() (errs []error) {
 	return errs
 }
 
-// Kill ends the process: its locks go, and every further call fails.
+// Kill ends the process: its locks and timers go, and every further call fails.
 func (p *Process) Kill() {
 	p.locked(func() {
 		if p.dead {
@@ -83,6 +85,7 @@ func (p *Process) Kill() {
 		p.dead = true
 		p.m.handles -= p.open
 		p.open = 0
+		p.timers = nil
 		for ino, h := range p.m.locks {
 			if h.p == p {
 				delete(p.m.locks, ino)
@@ -144,7 +147,7 @@ func (p *Process) enter(c *Call, h *handle) (Fault, error) {
 
 func (p *Process) leave(c *Call, fault Fault, err error) {
 	if p.keep && (c.Op.Mutates() || fault.Err != nil) && !p.dead {
-		c.Err, c.m = err, nil
+		c.Err, c.m, c.data = err, nil, nil
 		p.log = append(p.log, *c)
 	}
 }

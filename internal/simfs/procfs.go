@@ -126,11 +126,14 @@ func (p *Process) OthersCanWrite(dir vfs.Info) string {
 	return ""
 }
 
-const simUID, simGID = 1000, 1000
+const (
+	simUID, simGID = 1000, 1000
+	simDev         = 1 << 63 // no device of a real machine
+)
 
 func (m *Machine) info(ino int32) vfs.Info {
 	n := m.nodes[ino]
-	info := vfs.Info{UID: simUID, GID: simGID, Dev: uint64(n.disk) + 2, Ino: uint64(ino)}
+	info := vfs.Info{UID: simUID, GID: simGID, Dev: simDev + uint64(n.disk), Ino: uint64(ino)}
 	if n.d != nil {
 		info.Mode, info.GID, info.ModTime = n.d.meta.mode|fs.ModeDir, n.d.meta.gid, epoch
 		return info

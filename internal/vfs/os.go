@@ -85,7 +85,16 @@ func (d *osDir) System() (FileSystem, error) {
 	return system, nil
 }
 
-func (d *osDir) Lstat(name string) (Info, error) {
+func (d *osDir) Identify(name string) (Info, error) {
+	if err := d.check("statx", name); err != nil {
+		return Info{}, err
+	}
+	return d.identify(name)
+}
+
+func (d *osDir) Lstat(name string) (Info, error) { return d.lstatInfo(name) }
+
+func (d *osDir) lstatInfo(name string) (Info, error) {
 	fi, err := d.lstat("lstat", name)
 	if err != nil {
 		return Info{}, err
@@ -358,5 +367,6 @@ func kind(mode fs.FileMode) string {
 func info(fi os.FileInfo) Info {
 	i := Info{Size: fi.Size(), Mode: fi.Mode(), UID: -1, GID: -1, ModTime: fi.ModTime(), OS: fi}
 	fillInfo(&i, fi)
+	number(&i, fi)
 	return i
 }

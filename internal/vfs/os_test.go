@@ -500,3 +500,58 @@ func TestSystem(t *testing.T) {
 	}
 	t.Logf("%+v", system)
 }
+
+// Identify tells the same file as Lstat, whichever of the two a caller has.
+func TestIdentify(t *testing.T) {
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "file"), []byte("12345"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "other"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(root, "dir"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d, err := OS().OpenDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	f, err := d.Open("file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	opened, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := d.Lstat("file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, err := d.Identify("file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !is.Same(opened) || !opened.Same(is) || !is.Same(listed) || !is.Same(is) || is.Size != 5 || !is.Mode.IsRegular() {
+		t.Errorf("Identify says %+v, Stat %+v, Lstat %+v", is, opened, listed)
+	}
+	if simulated := (Info{Dev: 1 << 63, Ino: is.Ino}); simulated.Same(is) || is.Same(simulated) {
+		t.Error("a simulated file is a real one")
+	}
+	other, err := d.Identify("other")
+	if err != nil || other.Same(is) || other.Same(opened) {
+		t.Errorf("another file: %+v, %v", other, err)
+	}
+	if dir, err := d.Identify("dir"); err != nil || dir.Mode.IsRegular() {
+		t.Errorf("a directory: %+v, %v", dir, err)
+	}
+	if _, err := d.Identify("none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("nothing: %v", err)
+	}
+	if _, err := d.Identify("../x"); !errors.Is(err, fs.ErrInvalid) {
+		t.Errorf("a path: %v", err)
+	}
+}

@@ -14,7 +14,10 @@ import (
 // runtime needs.
 var started = time.Now()
 
-func (osFS) Now() time.Time  { return time.Now() }
+func (osFS) Now() time.Time { return time.Now() }
+
+func (osFS) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
+
 func (osFS) Random(p []byte) { rand.Read(p) } // never fails: it ends the program rather than return less
 
 func (osFS) Owner() string {

@@ -46,9 +46,19 @@ type FS interface {
 	OthersCanWrite(dir Info) string
 
 	Now() time.Time
+	// AfterFunc calls f in a goroutine of its own when d has passed, as
+	// time.AfterFunc does. A simulated machine does so when its test says.
+	AfterFunc(d time.Duration, f func()) Timer
 	Random(p []byte)
 	// Owner is a line that tells a person which process holds a lock.
 	Owner() string
+}
+
+// Timer is a call that is yet to come; a *time.Timer is one. Reset puts it off, or
+// arms it again, and Stop calls it off; both report whether it was armed.
+type Timer interface {
+	Reset(d time.Duration) bool
+	Stop() bool
 }
 
 // Dir is a directory that is held open. Names are bare: one element, no
@@ -60,6 +70,10 @@ type Dir interface {
 	System() (FileSystem, error) // asked before any lock call: a lock may hang on a network file system
 
 	Lstat(name string) (Info, error)
+	// Identify is Lstat for a file that is being written to: it tells which file that
+	// is, its size, and whether it is a regular one, and may leave the rest out. On
+	// some systems Lstat makes the next flush of the file dearer.
+	Identify(name string) (Info, error)
 	Names() ([]string, error) // sorted
 
 	Mkdir(name string, perm fs.FileMode) error
@@ -114,8 +128,8 @@ type Info struct {
 	GID     int
 	ModTime time.Time
 
-	Dev, Ino uint64      // identity, when OS is nil
-	OS       os.FileInfo // identity, from an open handle or os.Root; nil on a simulated disk
+	Dev, Ino uint64      // identity, where there are such numbers
+	OS       os.FileInfo // identity, from an open handle or os.Root; else nil
 }
 
 // Same reports whether both describe the same file, by identity and not by name.
@@ -123,7 +137,7 @@ func (i Info) Same(j Info) bool {
 	if i.OS != nil && j.OS != nil {
 		return os.SameFile(i.OS, j.OS)
 	}
-	return i.OS == nil && j.OS == nil && i.Dev == j.Dev && i.Ino == j.Ino
+	return i.Ino != 0 && i.Dev == j.Dev && i.Ino == j.Ino
 }
 
 // Class sorts file systems by what is known about their flushes and locks.
