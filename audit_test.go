@@ -58,6 +58,9 @@ func TestAuditLines(t *testing.T) {
 		"idle":     {Event: "unclean"},
 		"unlanded": {Event: "settle", Outcome: "not landed", Commits: []string{"second"}},
 		"landed":   {Event: "settle", Outcome: "landed", Commits: []string{"second"}},
+
+		"unlanded journal": {Event: "settle", Outcome: "not landed", Commits: []string{"second"}},
+		"landed journal":   {Event: "settle", Outcome: "landed", Commits: []string{"second"}},
 	} {
 		t.Run(when, func(t *testing.T) {
 			dir, trust, _ := killed(t, when)

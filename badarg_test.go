@@ -46,6 +46,33 @@ func quickStore(t *testing.T, tap *tap, opts *pawl.Options) (*bench, *pawl.Store
 	return b, s
 }
 
+// way is one of the ways in which a commit after the first goes to disk.
+type way struct {
+	name string
+	opts *pawl.Options
+	more int    // commits before it, after the first
+	op   string // the call that makes what it wrote visible, on a file of that name
+	file string
+}
+
+var ways = []way{
+	{"publishing", publishing, 0, "rename", "bundle"},
+	{"making the journal", nil, 0, "rename", "journal.000000000001"},
+	{"extending", nil, 1, "write", "journal.000000000001"},
+}
+
+// store makes a store whose next commit goes that way.
+func (w way) store(t *testing.T, tap *tap) (*bench, *pawl.Store) {
+	t.Helper()
+	b, s := quickStore(t, tap, w.opts)
+	for range w.more {
+		if _, err := s.Commit(context.Background(), pawl.Change{Entries: [][]byte{nil}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b, s
+}
+
 // refusedChange wants Commit and Update to refuse a change for certain, with nothing
 // changed on disk or in memory.
 func (b *bench) refusedChange(t *testing.T, s *pawl.Store, c pawl.Change, want ...error) {
@@ -369,36 +396,47 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestBundleLimit: the whole state at its limit, and one byte over it.
+// TestBundleLimit: the whole state at its limit, and one byte over it, whether the
+// bundle is published with each commit or holds the state only later.
 func TestBundleLimit(t *testing.T) {
 	const limit = 4000
-	opts := &pawl.Options{Limits: pawl.Limits{Bundle: limit}}
-	b, s := quickStore(t, new(tap), opts)
-	size := func() int64 { return int64(len(read(t, b.bundle))) }
-	was := size()
-	empty := pawl.Change{Entries: [][]byte{nil}}
-	if _, err := s.Commit(context.Background(), empty); err != nil {
-		t.Fatal(err)
-	}
-	// What is left for the one entry of a commit like that.
-	left := limit - size() - (size() - was)
-	b.refusedChange(t, s, pawl.Change{Entries: [][]byte{make([]byte, left+1)}}, pawl.ErrTooLarge)
-	if _, err := s.Commit(context.Background(), pawl.Change{Entries: [][]byte{make([]byte, left)}}); err != nil {
-		t.Errorf("at the limit: %v", err)
-	}
-	if size() != limit {
-		t.Errorf("the bundle has %d bytes", size())
-	}
-	b.refusedChange(t, s, empty, pawl.ErrTooLarge)
-	want := dump(s.View())
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	b.opens(want)
-	if s, err := pawl.Open(quick(), b.dir, b.trust, opts); err != nil {
-		t.Error(err)
-	} else if err := s.Close(); err != nil {
-		t.Error(err)
+	var left int64 // for the one entry of a third commit
+	for _, every := range []int{1, 0} {
+		t.Run(fmt.Sprint("CheckpointEvery ", every), func(t *testing.T) {
+			opts := &pawl.Options{Limits: pawl.Limits{Bundle: limit}, CheckpointEvery: every}
+			b, s := quickStore(t, new(tap), opts)
+			size := func() int64 { return int64(len(read(t, b.bundle))) }
+			was := size()
+			empty := pawl.Change{Entries: [][]byte{nil}}
+			if _, err := s.Commit(context.Background(), empty); err != nil {
+				t.Fatal(err)
+			}
+			if every == 1 {
+				left = limit - size() - (size() - was)
+			}
+			b.refusedChange(t, s, pawl.Change{Entries: [][]byte{make([]byte, left+1)}}, pawl.ErrTooLarge)
+			if _, err := s.Commit(context.Background(), pawl.Change{Entries: [][]byte{make([]byte, left)}}); err != nil {
+				t.Errorf("at the limit: %v", err)
+			}
+			b.refusedChange(t, s, empty, pawl.ErrTooLarge)
+			if err := s.Checkpoint(context.Background()); err != nil {
+				t.Errorf("Checkpoint at the limit: %v", err)
+			}
+			if size() != limit {
+				t.Errorf("the bundle has %d bytes", size())
+			}
+			b.refusedChange(t, s, empty, pawl.ErrTooLarge)
+			want := dump(s.View())
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			b.opens(want)
+			if s, err := pawl.Open(quick(), b.dir, b.trust, opts); err != nil {
+				t.Error(err)
+			} else if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -641,54 +679,58 @@ func TestClosedStore(t *testing.T) {
 }
 
 // TestCloseWhileCommitting: Close waits for the commit that is under way, and those
-// that wait behind it are refused for certain.
+// that wait behind it are made before, or refused for certain.
 func TestCloseWhileCommitting(t *testing.T) {
-	reached, goOn := make(chan struct{}), make(chan struct{})
-	var armed atomic.Bool
-	var b *bench
-	b, s := quickStore(t, &tap{before: func(op, path string) error {
-		if op == "rename" && filepath.Base(path) == "bundle" && armed.CompareAndSwap(true, false) {
-			close(reached)
-			<-goOn
-		}
-		return nil
-	}}, nil)
-	armed.Store(true)
-	var group sync.WaitGroup
-	var first error
-	group.Go(func() { _, first = s.Commit(context.Background(), change(2)) })
-	<-reached
-	closed := make(chan error)
-	go func() { closed <- s.Close() }()
-	var late [4]error
-	for i := range late {
-		group.Go(func() {
-			_, late[i] = s.Commit(context.Background(), pawl.Change{ID: fmt.Sprint("late ", i)})
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			reached, goOn := make(chan struct{}), make(chan struct{})
+			var armed atomic.Bool
+			b, s := w.store(t, &tap{before: func(op, path string) error {
+				if op == w.op && filepath.Base(path) == w.file && armed.CompareAndSwap(true, false) {
+					close(reached)
+					<-goOn
+				}
+				return nil
+			}})
+			before := int(s.View().Version().Revision)
+			armed.Store(true)
+			var group sync.WaitGroup
+			var first error
+			group.Go(func() { _, first = s.Commit(context.Background(), change(before+1)) })
+			<-reached
+			closed := make(chan error)
+			go func() { closed <- s.Close() }()
+			var late [4]error
+			for i := range late {
+				group.Go(func() {
+					_, late[i] = s.Commit(context.Background(), pawl.Change{ID: fmt.Sprint("late ", i)})
+				})
+			}
+			if v := s.View().Version(); int(v.Revision) != before {
+				t.Errorf("the view is at %s before the commit is made", v)
+			}
+			if _, outcome, err := s.Lookup(context.Background(), change(before+1).ID); outcome != pawl.OutcomeUnknown || err != nil {
+				t.Errorf("Lookup while it is being made: %v, %v", outcome, err)
+			}
+			close(goOn)
+			group.Wait()
+			if err := <-closed; err != nil || first != nil {
+				t.Errorf("the commit: %v, Close: %v", first, err)
+			}
+			want := before + 1
+			for _, err := range late {
+				if err == nil {
+					want++ // it came in before Close
+					continue
+				}
+				exactly(t, err, pawl.ErrNotCommitted, pawl.ErrClosed)
+			}
+			if v := s.View().Version(); int(v.Revision) != want {
+				t.Errorf("the view is at %s, want revision %d", v, want)
+			}
+			b.opens(dump(s.View()))
 		})
 	}
-	if v := s.View().Version(); v.Revision != 1 {
-		t.Errorf("the view is at %s before the commit is made", v)
-	}
-	if _, outcome, err := s.Lookup(context.Background(), "commit-2"); outcome != pawl.OutcomeUnknown || err != nil {
-		t.Errorf("Lookup while it is being made: %v, %v", outcome, err)
-	}
-	close(goOn)
-	group.Wait()
-	if err := <-closed; err != nil || first != nil {
-		t.Errorf("the commit: %v, Close: %v", first, err)
-	}
-	want := 2
-	for _, err := range late {
-		if err == nil {
-			want++ // it came in before Close
-			continue
-		}
-		exactly(t, err, pawl.ErrNotCommitted, pawl.ErrClosed)
-	}
-	if v := s.View().Version(); int(v.Revision) != want {
-		t.Errorf("the view is at %s, want revision %d", v, want)
-	}
-	b.opens(dump(s.View()))
 }
 
 // TestManyClose: all are told the same.
@@ -771,46 +813,52 @@ func TestCancelledBefore(t *testing.T) {
 // TestCancelledAfterTheIntent: the commit runs to its end, and the result is that of
 // the commit. At each call after the intent in turn.
 func TestCancelledAfterTheIntent(t *testing.T) {
-	for call := 0; ; call++ {
-		var cancel context.CancelFunc
-		var b *bench
-		seen, intent := 0, false
-		tap := &tap{before: func(op, path string) error {
-			if cancel == nil {
-				return nil
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			for call := 0; cancelledAtCall(t, w, call); call++ {
 			}
-			if intent {
-				if seen == call {
-					cancel()
-				}
-				seen++
-			}
-			intent = intent || op == "sync" && path == b.slots
-			return nil
-		}}
-		b, s := quickStore(t, tap, nil)
-		var ctx context.Context
-		ctx, cancel = context.WithCancel(context.Background())
-		r, err := s.Commit(ctx, change(2))
-		cancelled := ctx.Err() != nil
-		cancel()
-		cancel = nil
-		if err != nil || r.Revision != 2 {
-			t.Errorf("cancelled at call %d: %v, %v", call, r, err)
-		}
-		if _, err := s.Commit(context.Background(), change(3)); err != nil {
-			t.Errorf("cancelled at call %d: the store does not go on: %v", call, err)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-		if !cancelled {
-			if call < 5 {
-				t.Errorf("a commit has %d calls after its intent", call)
-			}
-			return
-		}
+		})
 	}
+}
+
+// cancelledAtCall reports whether there was such a call.
+func cancelledAtCall(t *testing.T, w way, call int) bool {
+	var cancel context.CancelFunc
+	var b *bench
+	seen, intent, armed := 0, false, false
+	b, s := w.store(t, &tap{before: func(op, path string) error {
+		if !armed {
+			return nil
+		}
+		if intent {
+			if seen == call {
+				cancel()
+			}
+			seen++
+		}
+		intent = intent || op == "sync" && path == b.slots || op == "rename" && path == b.slots
+		return nil
+	}})
+	before := s.View().Version().Revision
+	ctx, cancelNow := context.WithCancel(context.Background())
+	cancel, armed = cancelNow, true
+	r, err := s.Commit(ctx, change(int(before)+1))
+	armed = false
+	cancelled := ctx.Err() != nil
+	cancel()
+	if err != nil || r.Revision != before+1 {
+		t.Errorf("cancelled at call %d: %v, %v", call, r, err)
+	}
+	if _, err := s.Commit(context.Background(), change(int(before)+2)); err != nil {
+		t.Errorf("cancelled at call %d: the store does not go on: %v", call, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if least := map[string]int{"write": 3, "rename": 5}[w.op]; !cancelled && call < least {
+		t.Errorf("a commit has %d calls after its intent", call)
+	}
+	return cancelled
 }
 
 // TestCancelledWhileWaiting: for the turn, behind a commit that takes its time.
@@ -1386,6 +1434,12 @@ func (b *bench) contains(t *testing.T, receipts []pawl.Receipt) {
 //	Q  opens: settles P's intent as not landed; commits; is told so
 //	P  must not be told that its commit is made too
 func TestLockFilesLostWhileCommitting(t *testing.T) {
+	t.Run("publishing", func(t *testing.T) { locksLostWhileCommitting(t, publishing, 0) })
+	t.Run("making the journal", func(t *testing.T) { locksLostWhileCommitting(t, nil, 0) })
+	t.Run("extending", func(t *testing.T) { locksLostWhileCommitting(t, nil, 1) })
+}
+
+func locksLostWhileCommitting(t *testing.T, o *pawl.Options, before int) {
 	for call := 0; ; call++ {
 		var b *bench
 		var made []pawl.Receipt
@@ -1399,7 +1453,7 @@ func TestLockFilesLostWhileCommitting(t *testing.T) {
 			}
 			armed, done = false, true
 			b.meddle(t, "deleted", true, true)
-			second, err := pawl.Open(quick(), b.dir, b.trust, nil)
+			second, err := pawl.Open(quick(), b.dir, b.trust, o)
 			if err != nil {
 				t.Errorf("the second does not open: %v", err)
 				return nil
@@ -1414,7 +1468,14 @@ func TestLockFilesLostWhileCommitting(t *testing.T) {
 				t.Errorf("the second: %v", err)
 			}
 			return nil
-		}}, nil)
+		}}, o)
+		for i := range before {
+			r, err := first.Commit(context.Background(), pawl.Change{ID: fmt.Sprint("before ", i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			made = append(made, r)
+		}
 		armed = true
 		r, err := first.Commit(context.Background(), pawl.Change{ID: "first"})
 		if err == nil {

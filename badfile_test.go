@@ -71,6 +71,14 @@ func (t *tap) Now() time.Time {
 	return t.FS.Now()
 }
 
+// AfterFunc: a store is never idle here, so that all calls are those of the test.
+func (t *tap) AfterFunc(time.Duration, func()) vfs.Timer { return never{} }
+
+type never struct{}
+
+func (never) Reset(time.Duration) bool { return false }
+func (never) Stop() bool               { return false }
+
 func (t *tap) Random(p []byte) {
 	if t.random != nil {
 		t.random.Read(p)
@@ -180,6 +188,10 @@ func (f *tapFile) sync(do func() error) error {
 // closed the store, leaves them. nil is a file that is not there.
 type moment struct{ trust, bundle []byte }
 
+// publishing has every commit publish the bundle: a store is two files then, and what
+// a test says of the bundle is true of each commit.
+var publishing = &pawl.Options{CheckpointEvery: 1}
+
 // history is one store at every moment that matters here. Its commits are numbered
 // by revision, and the bytes are the same in every run.
 type history struct {
@@ -231,7 +243,7 @@ func newHistory(seed byte, from *history, at int) (*history, error) {
 				h.new[r] = read()
 			}
 		}
-		s, err := pawl.Open(tap.context(), dir, trust, nil)
+		s, err := pawl.Open(tap.context(), dir, trust, publishing)
 		if err != nil {
 			return nil, err
 		}
@@ -983,7 +995,7 @@ func TestBothCopiesOlder(t *testing.T) {
 	var texts []string
 	var saved moment
 	for r := 1; r <= 3; r++ {
-		s, err := pawl.Open(quick(), b.dir, b.trust, nil)
+		s, err := pawl.Open(quick(), b.dir, b.trust, publishing)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -1324,10 +1336,15 @@ func TestOnlyOwnTempsSwept(t *testing.T) {
 // file is one that this process made and writes to in place.
 func openBench(t *testing.T, tap *tap) (*bench, *pawl.Store) {
 	t.Helper()
+	return openBenchWith(t, tap, nil)
+}
+
+func openBenchWith(t *testing.T, tap *tap, opts *pawl.Options) (*bench, *pawl.Store) {
+	t.Helper()
 	one, _, _ := histories(t)
 	b := newBench(t)
 	b.lay(one.clean[3])
-	s, err := pawl.Open(tap.context(), b.dir, b.trust, nil)
+	s, err := pawl.Open(tap.context(), b.dir, b.trust, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1373,8 +1390,8 @@ func TestFilesChangedWhileOpen(t *testing.T) {
 		{"trust file replaced by a directory", true, func(t *testing.T, path string, _ []byte) { mkdir(t, path) }},
 		{"trust file replaced by a symlink to it", true, func(t *testing.T, path string, _ []byte) { symlink(t, path+"-aside", path) }},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			b, s := openBench(t, new(tap))
+		bothWays(t, tt.name, func(t *testing.T, opts *pawl.Options) {
+			b, s := openBenchWith(t, new(tap), opts)
 			path := b.bundle
 			if tt.trust {
 				path = b.slots
@@ -1416,8 +1433,8 @@ func TestFilesChangedWhileOpen(t *testing.T) {
 		{"trust file zeroed", slotsOf, func(was []byte) []byte { return make([]byte, len(was)) }},
 		{"an older record in every slot", slotsOf, func([]byte) []byte { return one.clean[3].trust }},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			b, s := openBench(t, new(tap))
+		bothWays(t, tt.name, func(t *testing.T, opts *pawl.Options) {
+			b, s := openBenchWith(t, new(tap), opts)
 			path := tt.path(b)
 			info, err := os.Stat(path)
 			if err != nil {
@@ -1448,6 +1465,14 @@ func TestFilesChangedWhileOpen(t *testing.T) {
 			}
 		})
 	}
+}
+
+// bothWays runs a test for commits that extend the journal, and for commits that
+// publish the bundle.
+func bothWays(t *testing.T, name string, do func(t *testing.T, opts *pawl.Options)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { do(t, nil) })
+	t.Run(name+", publishing", func(t *testing.T) { do(t, publishing) })
 }
 
 func bundleOf(b *bench) string { return b.bundle }
@@ -1514,23 +1539,44 @@ func TestBundleAppears(t *testing.T) {
 	b.refused(nil, nil, pawl.ErrTrustBehind)
 }
 
-// TestLinkedCopyStays: a backup made of hard links keeps what it had: a bundle is
-// replaced, never written to (contract 12; R16).
+// TestLinkedCopyStays: a backup made of hard links keeps what it had. A bundle is
+// replaced, never written to, and a journal is written to only after what belongs to
+// the state (contract 12; R16).
 func TestLinkedCopyStays(t *testing.T) {
-	b, s := openBench(t, new(tap))
-	backup := filepath.Join(filepath.Dir(b.dir), "backup")
-	if err := os.Link(b.bundle, backup); err != nil {
-		t.Skipf("no hard links here: %v", err)
-	}
-	was := read(t, backup)
-	for range 3 {
-		if _, err := s.Commit(context.Background(), pawl.Change{Entries: [][]byte{[]byte("more")}}); err != nil {
+	bothWays(t, "commits", func(t *testing.T, opts *pawl.Options) {
+		b, s := openBenchWith(t, new(tap), opts)
+		backup := filepath.Join(filepath.Dir(b.dir), "backup")
+		if err := os.Link(b.bundle, backup); err != nil {
+			t.Skipf("no hard links here: %v", err)
+		}
+		was := read(t, backup)
+		var journal []byte
+		if opts == nil {
+			if err := os.Link(journalOf(b, 3), backup+"-journal"); err != nil {
+				t.Fatal(err)
+			}
+			journal = bytes.TrimRight(read(t, backup+"-journal"), "\x00")
+		}
+		for range 3 {
+			if _, err := s.Commit(context.Background(), pawl.Change{Entries: [][]byte{[]byte("more")}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Checkpoint(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if !bytes.Equal(was, read(t, backup)) {
-		t.Error("the linked copy changed")
-	}
+		if !bytes.Equal(was, read(t, backup)) {
+			t.Error("the linked copy changed")
+		}
+		if opts == nil && !bytes.HasPrefix(read(t, backup+"-journal"), journal) {
+			t.Error("the linked copy of the journal changed where it belonged to the state")
+		}
+	})
+}
+
+// journalOf is the path of the journal that goes with the bundle of an epoch.
+func journalOf(b *bench, epoch int) string {
+	return filepath.Join(b.dir, fmt.Sprintf("journal.%012d", epoch))
 }
 
 // ---- tools ----------------------------------------------------------------------

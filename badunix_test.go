@@ -324,48 +324,65 @@ func sameFiles(t *testing.T, before, after testkit.Tree) {
 }
 
 // TestFileSizeLimit: a disk that is full for this process alone. The error is the
-// system's, and the store goes on where there is room.
+// system's, and the store goes on where there is room: for a small bundle, and in a
+// journal that is there.
 func TestFileSizeLimit(t *testing.T) {
 	if !runChild(t, &syscall.SysProcAttr{}) {
 		return
 	}
-	b := newBench(t)
-	s, err := pawl.Open(quick(), b.dir, b.trust, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Commit(context.Background(), change(1)); err != nil {
-		t.Fatal(err)
-	}
-	says := dump(s.View())
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 32 << 10, Max: unix.RLIM_INFINITY}); err != nil {
-		t.Skipf("no such limit here: %v", err)
-	}
-	large := pawl.Change{ID: "large", Put: map[string][]byte{"large": make([]byte, 64<<10)}}
-	for range 2 {
-		_, err = s.Commit(context.Background(), large)
-		exactly(t, err, pawl.ErrNotCommitted, syscall.EFBIG)
-	}
-	if temps := testkit.Temps(t, filepath.Dir(b.dir)); temps != nil {
-		t.Errorf("temps: %v", temps)
-	}
-	if got := dump(s.View()); got != says {
-		t.Errorf("the view changed:\n%s", got)
-	}
-	if _, err := s.Commit(context.Background(), change(2)); err != nil {
-		t.Errorf("a small one: %v", err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Commit(context.Background(), large); err != nil {
-		t.Errorf("with the limit gone: %v", err)
-	}
-	says = dump(s.View())
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	b.opens(says)
+	bothWays(t, "commits", func(t *testing.T, opts *pawl.Options) {
+		b := newBench(t)
+		s, err := pawl.Open(quick(), b.dir, b.trust, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 {
+			if _, err := s.Commit(context.Background(), change(i+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		says := dump(s.View())
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 32 << 10, Max: unix.RLIM_INFINITY}); err != nil {
+			t.Skipf("no such limit here: %v", err)
+		}
+		large := pawl.Change{ID: "large", Put: map[string][]byte{"large": make([]byte, 64<<10)}}
+		for range 2 {
+			_, err = s.Commit(context.Background(), large)
+			exactly(t, err, pawl.ErrNotCommitted, syscall.EFBIG)
+		}
+		if temps := testkit.Temps(t, filepath.Dir(b.dir)); temps != nil {
+			t.Errorf("temps: %v", temps)
+		}
+		if got := dump(s.View()); got != says {
+			t.Errorf("the view changed:\n%s", got)
+		}
+		if _, err := s.Commit(context.Background(), change(3)); err != nil {
+			t.Errorf("a small one: %v", err)
+		}
+		half := pawl.Change{ID: "half", Put: map[string][]byte{"half": make([]byte, 30<<10)}}
+		if opts == nil {
+			// One that fits in the journal, and that the limit cuts off. It cannot be
+			// taken back either: the limit is in the way of that too.
+			_, err = s.Commit(context.Background(), half)
+			exactly(t, err, pawl.ErrInDoubt, syscall.EFBIG)
+		}
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}); err != nil {
+			t.Fatal(err)
+		}
+		if rec, err := s.Recover(context.Background()); err != nil || opts == nil && rec.Settled != pawl.SettledNotLanded {
+			t.Errorf("Recover: %v, %v", rec.Settled, err)
+		}
+		for _, c := range []pawl.Change{half, large} {
+			if _, err := s.Commit(context.Background(), c); err != nil {
+				t.Errorf("with the limit gone: %v", err)
+			}
+		}
+		says = dump(s.View())
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		b.opens(says)
+	})
 }
 
 // TestDescriptorLimit: Open runs out of descriptors at each step in turn. Each time
@@ -665,7 +682,7 @@ func TestReplacedFileKeepsModeAndGroup(t *testing.T) {
 
 // TestModeBitsAreNotInherited: set-id and sticky bits are not passed on.
 func TestModeBitsAreNotInherited(t *testing.T) {
-	b, s := openBench(t, new(tap))
+	b, s := openBenchWith(t, new(tap), publishing)
 	if err := os.Chmod(b.bundle, 0o640|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky); err != nil {
 		t.Skipf("no such bits here: %v", err)
 	}

@@ -44,7 +44,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// header is what the first bytes of a bundle say of it.
+// header is what the first bytes of a bundle or journal say of it.
 type header struct {
 	version                            uint32
 	compatible, readonly, incompatible uint32
@@ -57,32 +57,56 @@ type header struct {
 	schema                             uint32
 }
 
-// encodeBundle returns the bytes of the bundle that holds s.
-func encodeBundle(s *state) []byte {
-	size := headerSize + 2 + len(s.program) + 4 + 48 + 4 + 4
-	for name, p := range s.parts {
-		size += 2 + len(name) + 1 + 8 + sha256.Size + len(p.data)
-	}
-	for _, r := range s.records {
-		size += 4 + len(r.raw)
-	}
-	v := s.version()
-	w := writer{make([]byte, 0, size)}
-	w.bytes([]byte(bundleMagic))
+// emptyBundle is the size of a bundle without parts, records and program;
+// partOverhead is what a part takes in it besides its name and bytes.
+const (
+	emptyBundle  = headerSize + 2 + 4 + 8 + 8 + sha256.Size + 4 + 4
+	partOverhead = 2 + 1 + 8 + sha256.Size
+)
+
+func partCost(ref partRef) int64 { return partOverhead + int64(len(ref.name)) + int64(ref.size) }
+
+// encode returns the first bytes of a bundle or journal.
+func (h *header) encode(magic string) []byte {
+	w := writer{make([]byte, 0, headerSize)}
+	w.bytes([]byte(magic))
 	w.u32(formatVersion)
 	w.u32(0)
 	w.u32(0)
 	w.u32(0)
 	w.u32(0)
-	w.u64(uint64(size))
-	w.bytes(s.id[:])
-	w.u64(s.epoch)
-	w.u64(uint64(v.Revision))
-	w.bytes(v.Digest[:])
-	w.bytes(s.replaced[:])
-	w.u32(s.schema)
+	w.u64(h.length)
+	w.bytes(h.store[:])
+	w.u64(h.epoch)
+	w.u64(uint64(h.revision))
+	w.bytes(h.history[:])
+	w.bytes(h.parent[:])
+	w.u32(h.schema)
 	w.b = append(w.b, make([]byte, headerSize-4-len(w.b))...)
 	w.u32(crc32.Checksum(w.b, castagnoli))
+	return w.b
+}
+
+// bundleSize is the size of the bundle that holds s. state.size follows it from one
+// commit to the next.
+func bundleSize(s *state) int64 {
+	size := int64(emptyBundle + len(s.program))
+	for _, p := range s.parts {
+		size += partCost(p.ref)
+	}
+	for _, r := range s.records {
+		size += 4 + int64(len(r.raw))
+	}
+	return size
+}
+
+// encodeBundle returns the bytes of the bundle that holds s.
+func encodeBundle(s *state) []byte {
+	v, size := s.version(), bundleSize(s)
+	h := header{length: uint64(size), store: s.id, epoch: s.epoch, revision: v.Revision,
+		history: v.Digest, parent: s.replaced, schema: s.schema}
+	w := writer{make([]byte, 0, size)}
+	w.bytes(h.encode(bundleMagic))
 
 	w.str(s.program)
 	w.u32(uint32(len(s.parts)))
@@ -106,15 +130,15 @@ func encodeBundle(s *state) []byte {
 	return w.b
 }
 
-// decodeHeader reads a bundle's header. An error of kind ErrVersion comes with a
+// decodeHeader reads the header of a bundle or journal. An error of kind ErrVersion comes with a
 // header that is right as far as it goes.
-func decodeHeader(b []byte) (header, error) {
+func decodeHeader(b []byte, magic, what string) (header, error) {
 	var h header
 	if len(b) < headerSize {
-		return h, fmt.Errorf("%d bytes are no bundle: its header alone has %d", len(b), headerSize)
+		return h, fmt.Errorf("%d bytes are no %s: its header alone has %d", len(b), what, headerSize)
 	}
-	if string(b[:8]) != bundleMagic {
-		return h, errorString("it does not begin with the magic of a bundle")
+	if string(b[:8]) != magic {
+		return h, fmt.Errorf("it does not begin with the magic of a %s", what)
 	}
 	if crc32.Checksum(b[:headerSize-4], castagnoli) != binary.LittleEndian.Uint32(b[headerSize-4:]) {
 		return h, errorString("the header's checksum does not match")
@@ -123,7 +147,7 @@ func decodeHeader(b []byte) (header, error) {
 	h.version = d.u32()
 	h.compatible, h.readonly, h.incompatible = d.u32(), d.u32(), d.u32()
 	if h.version != formatVersion || h.readonly|h.incompatible != 0 {
-		return h, newerFormat("bundle", h.version, h.readonly, h.incompatible)
+		return h, newerFormat(what, h.version, h.readonly, h.incompatible)
 	}
 	if d.u32() != 0 {
 		return h, errorString("reserved bytes of the header are not zero")
@@ -154,7 +178,7 @@ func newerFormat(what string, version, readonly, incompatible uint32) error {
 // checksums, the chain of every commit record, the digest of every entry and part,
 // and that the parts are what the records made. The state keeps b.
 func decodeBundle(b []byte) (*state, header, error) {
-	h, err := decodeHeader(b)
+	h, err := decodeHeader(b, bundleMagic, "bundle")
 	if err != nil {
 		return nil, h, err
 	}
@@ -166,7 +190,7 @@ func decodeBundle(b []byte) (*state, header, error) {
 		return nil, h, errorString("its checksum does not match")
 	}
 	d := reader{b: b[:end], at: headerSize}
-	s := &state{id: h.store, epoch: h.epoch, replaced: h.parent, schema: h.schema, parts: map[string]part{}}
+	s := &state{id: h.store, epoch: h.epoch, replaced: h.parent, schema: h.schema, parts: map[string]part{}, size: int64(len(b))}
 	s.program = d.str()
 	last := ""
 	for range d.count(2 + 1 + 8 + sha256.Size) {

@@ -21,7 +21,7 @@ type Change struct {
 	// Expect makes the commit fail with ErrStale unless the state is exactly this.
 	Expect *Version
 
-	Entries [][]byte          // appended to the journal, in order
+	Entries [][]byte          // appended to the history, in order
 	Put     map[string][]byte // parts to replace; nil bytes make an empty part
 	Delete  []string          // parts to remove; one that is not there is no error
 
@@ -48,7 +48,7 @@ func (c *Change) SetJSON(part string, v any) {
 // history.
 type prepared struct {
 	record record
-	data   map[string][]byte
+	data   [][]byte // of the parts that the record puts, in its order
 	expect *Version
 	empty  bool
 }
@@ -59,7 +59,7 @@ func (c *Change) prepare(l *Limits) (*prepared, error) {
 	if c.err != nil {
 		return nil, &Error{Kind: ErrInvalid, Cause: contained{c.err}}
 	}
-	p := &prepared{data: make(map[string][]byte, len(c.Put))}
+	p := &prepared{}
 	p.empty = c.ID == "" && len(c.Entries)+len(c.Put)+len(c.Delete) == 0
 	if c.Expect != nil {
 		v := *c.Expect
@@ -105,14 +105,13 @@ func (c *Change) prepare(l *Limits) (*prepared, error) {
 	r.deleted = slices.Compact(slices.Sorted(slices.Values(c.Delete)))
 	for _, name := range slices.Sorted(maps.Keys(c.Put)) {
 		b := bytes.Clone(c.Put[name])
-		p.data[name] = b
+		p.data = append(p.data, b)
 		r.put = append(r.put, partRef{name, uint64(len(b)), sha256.Sum256(b)})
 	}
-	// seal copies the entries again, next to the head. This copy is for the time in
-	// between, when the caller must not be able to change what was digested.
-	for _, e := range c.Entries {
-		r.entries = append(r.entries, bytes.Clone(e))
-	}
+	r.entries = c.Entries
+	r.encode()
+	// Digested is the copy: the caller may change what it was made from.
 	r.entriesDigest = digestEntries(r.entries)
+	copy(r.raw[atEntriesDigest:], r.entriesDigest[:])
 	return p, nil
 }

@@ -211,6 +211,12 @@ func tooLarge(format string, args ...any) *Error {
 	return &Error{Kind: ErrTooLarge, Cause: fmt.Errorf(format, args...)}
 }
 
+// overLimit is the error for a file that is not read because of its size.
+func overLimit(e *Error) *Error {
+	e.Hint = hintLimit
+	return e
+}
+
 // fail fills in what the caller of an operation needs to know of an error: which
 // operation and file, and, when it is the operating system's, what to try.
 func fail(op, path string, err error) *Error {

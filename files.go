@@ -1,12 +1,14 @@
 package pawl
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
@@ -15,6 +17,14 @@ import (
 // readFull reads the first n bytes of f. A file that has fewer is an error.
 func readFull(f vfs.File, n int64) ([]byte, error) {
 	b := make([]byte, n)
+	if err := readInto(f, b); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// readInto fills b from the beginning of f.
+func readInto(f vfs.File, b []byte) error {
 	for at := 0; at < len(b); {
 		got, err := f.ReadAt(b[at:], int64(at))
 		at += got
@@ -28,10 +38,10 @@ func readFull(f vfs.File, n int64) ([]byte, error) {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return b, nil
+	return nil
 }
 
 // writeFull writes all of b at off, going on after a short write that reported no
@@ -103,17 +113,47 @@ func (d *directory) newTemp() (vfs.File, string, error) {
 	return nil, "", err
 }
 
+// content is what a file is made with: bytes, and zeros up to a size.
+type content struct {
+	b    []byte
+	size int64 // 0: no zeros
+
+	like *vfs.Info // whose mode and group it gets, when it replaces nothing
+}
+
+// writeTo writes all of it. With zeros it goes block by block: a file that was filled
+// by large writes is cached in large pieces, and each block that is written over
+// later costs a piece. They are written, not only allocated, or the first write to
+// each block would have to be recorded by the file system.
+func (c content) writeTo(f vfs.File) error {
+	if c.size == 0 {
+		return writeFull(f, c.b, 0)
+	}
+	for at := int64(0); at < c.size; at += blockSize {
+		block := zeros
+		if rest := int64(len(c.b)) - at; rest >= blockSize {
+			block = c.b[at : at+blockSize]
+		} else if rest > 0 {
+			block = append(bytes.Clone(c.b[at:]), zeros[rest:]...)
+		}
+		if err := writeFull(f, block, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // writeTemp makes a temp that is durable but for its name: all its bytes, and the
-// mode and group of the file it will replace, are on stable storage when it
+// mode and group of the file that it is to be like, are on stable storage when it
 // returns. On error no temp is left, unless it cannot be removed either.
-func (d *directory) writeTemp(b []byte, old *vfs.Info) (string, vfs.Info, error) {
+func (d *directory) writeTemp(b content, like *vfs.Info) (string, vfs.Info, error) {
 	f, name, err := d.newTemp()
 	if err != nil {
 		return "", vfs.Info{}, err
 	}
-	info, err := fill(f, b, old)
+	info, err := fill(f, b, like)
 	d.counts.fileSyncs.Add(1)
-	d.counts.bytes.Add(int64(len(b)))
+	d.counts.bytes.Add(max(b.size, int64(len(b.b))))
 	err = errors.Join(err, f.Close())
 	if err != nil {
 		return "", info, errors.Join(err, ignoreNotExist(d.Remove(name)))
@@ -121,16 +161,16 @@ func (d *directory) writeTemp(b []byte, old *vfs.Info) (string, vfs.Info, error)
 	return name, info, nil
 }
 
-func fill(f vfs.File, b []byte, old *vfs.Info) (vfs.Info, error) {
-	if err := writeFull(f, b, 0); err != nil {
+func fill(f vfs.File, b content, like *vfs.Info) (vfs.Info, error) {
+	if err := b.writeTo(f); err != nil {
 		return vfs.Info{}, err
 	}
 	info, err := f.Stat()
 	if err != nil {
 		return info, err
 	}
-	if old != nil {
-		if err := inherit(f, info, *old); err != nil {
+	if like != nil {
+		if err := inherit(f, info, *like); err != nil {
 			return info, err
 		}
 	}
@@ -182,16 +222,17 @@ func (n notYet) Unwrap() error { return n.err }
 //
 // ready, if not nil, runs once all that needs space has been written, just before
 // the rename; an error of it leaves name as it was.
-func (d *directory) install(name string, b []byte, ready func() error) (vfs.Info, error) {
+func (d *directory) install(name string, b content, ready func() error) (vfs.Info, error) {
 	var old *vfs.Info
+	like := b.like
 	before, err := d.Lstat(name)
 	switch {
 	case err == nil:
-		old = &before
+		old, like = &before, &before
 	case !errors.Is(err, fs.ErrNotExist):
 		return vfs.Info{}, notYet{err}
 	}
-	temp, info, err := d.writeTemp(b, old)
+	temp, info, err := d.writeTemp(b, like)
 	if err != nil {
 		return info, notYet{err}
 	}
@@ -244,16 +285,30 @@ func (d *directory) unmoved(temp string, info vfs.Info, name string, old *vfs.In
 	return err == nil && now.Same(*old)
 }
 
-// sweep removes the temps that killed processes left behind, and nothing else: only
-// regular files under names that pawl makes, never through a link. What cannot be
-// removed now stays for the next sweep.
-func (d *directory) sweep() (swept []string, err error) {
+// clear makes sure that no file has a name, whatever the disk may hold under it: after
+// a failed flush of the directory, the name that a process sees, or does not see, may
+// not be what the next power cut leaves. So the name is written anew before it is
+// removed.
+func (d *directory) clear(name string) error {
+	if _, err := d.install(name, content{}, nil); err != nil {
+		return err
+	}
+	if err := d.Remove(name); err != nil {
+		return err
+	}
+	return d.Sync()
+}
+
+// sweep removes the temps that killed processes left behind, the other files that are
+// named, and nothing else: only regular files under names that pawl makes, never
+// through a link. What cannot be removed now stays for the next sweep.
+func (d *directory) sweep(others ...string) (swept []string, err error) {
 	names, err := d.Names()
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		if !isTemp(d.temp, name) {
+		if !isTemp(d.temp, name) && !slices.Contains(others, name) {
 			continue
 		}
 		if info, err := d.Lstat(name); err != nil || !info.Mode.IsRegular() {

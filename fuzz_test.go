@@ -328,3 +328,161 @@ func FuzzDigestText(f *testing.F) {
 		}
 	})
 }
+
+// mendJournal puts right, in place, what can be computed from the rest, so that the
+// journal goes with a bundle: the header, and of each frame the checksum, the digests,
+// the numbers and the chain.
+func mendJournal(b []byte, bundle Root, before *state) []byte {
+	if len(b) < headerSize {
+		return b
+	}
+	var flags [4]byte
+	copy(flags[:], b[12:])
+	header := journalHeader(before.id, bundle, before.end(), int64(len(b)))
+	copy(header[12:], flags[:])
+	binary.LittleEndian.PutUint32(header[headerSize-4:], crc32.Checksum(header[:headerSize-4], castagnoli))
+	copy(b, header)
+	h := sha256.New()
+	digest, from := extendDigest(h, bundle.Digest, header), before.end()
+	for at := blockSize; at+frameHead <= len(b); {
+		n := int(binary.LittleEndian.Uint32(b[at:]))
+		if n == 0 && at%blockSize != 0 {
+			at = roundUp(at, blockSize)
+			continue
+		}
+		if n < frameHead || n > len(b)-at {
+			break
+		}
+		frame := b[at : at+n]
+		copy(frame[8:], digest[:])
+		d := reader{b: frame, at: frameHead - 4}
+		raw := d.bytes(uint64(d.u32()))
+		if len(raw) >= atEntriesDigest {
+			binary.LittleEndian.PutUint64(raw[atRevision:], uint64(from.revision+1))
+			binary.LittleEndian.PutUint64(raw[atFirstSeq:], uint64(from.nextSeq))
+			mendPuts(raw, &d)
+			if head := mendRecord(raw); head > 0 {
+				from = origin{from.revision + 1, from.nextSeq + Seq(binary.LittleEndian.Uint32(raw[28:])), chain(from.history, raw[:head])}
+			}
+		}
+		binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(frame[8:], castagnoli))
+		digest = extendDigest(h, digest, frame)
+		at = roundUp(at+n, frameAlign)
+	}
+	return b
+}
+
+// mendPuts puts the digests of the parts that a record puts right, in place; their
+// bytes come next in data.
+func mendPuts(raw []byte, data *reader) {
+	d := reader{b: raw}
+	d.bytes(atEntriesDigest + sha256.Size + 4)
+	d.str()
+	d.str()
+	for range d.count(2 + 8 + sha256.Size) {
+		d.str()
+		size := d.u64()
+		sum := d.bytes(sha256.Size)
+		if b := data.bytes(size); d.err == nil && data.err == nil {
+			digest := sha256.Sum256(b)
+			copy(sum, digest[:])
+		}
+	}
+}
+
+func FuzzWalkJournal(f *testing.F) {
+	first := goldenSteps(f, goldenChanges())[0]
+	golden := goldenFile(f, "journal", nil)
+	for _, mend := range []bool{false, true} {
+		f.Add(golden, mend)
+		f.Add(golden[:2*blockSize], mend)
+		f.Add(golden[:3*blockSize+100], mend)
+		f.Add(golden[:headerSize], mend)
+		f.Add(make([]byte, 2*blockSize), mend)
+	}
+	_, _, whole := goldenJournal(f)
+	for _, at := range []int{blockSize, 2 * blockSize, 3 * blockSize} {
+		for in, put := range map[int][]byte{
+			0:                       {0xff, 0xff, 0xff, 0xff}, // the length of a frame
+			1:                       {0x10},                   // to the next block
+			frameHead - 4:           {0xff, 0xff, 0xff, 0x7f}, // the length of the record
+			frameHead + 28:          {0xff, 0xff, 0xff, 0xff}, // the number of entries
+			frameHead + 4:           {9},                      // the revision
+			frameHead + atTime:      {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+			frameHead + 32 + 32:     {7, 0, 0, 0, 3, 0, 'a', 'b', 'c'}, // schema and program
+			frameHead + 32 + 32 + 6: {5, 0, 'b', 'e', 'g', 'i', 'n'},   // an id that the bundle has
+		} {
+			f.Add(patched(whole, at+in, put...), true)
+		}
+	}
+	for _, compatible := range []byte{1, 0x80} {
+		f.Add(patched(whole, 12, compatible), true)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, mend bool) {
+		b = bytes.Clone(b)
+		if mend {
+			b = mendJournal(b, first.root, first.state)
+		}
+		var w walked
+		var err error
+		modest(t, len(b), func() { w, err = walkJournal(b, first.root, first.state) })
+		if err != nil {
+			if !errors.Is(err, ErrVersion) || len(w.steps) > 0 {
+				t.Errorf("%d commits, and an error of no class: %v", len(w.steps), err)
+			}
+			return
+		}
+		if w.used != usedBytes(b) || w.stop < 0 || w.stop > int64(len(b)) {
+			t.Fatalf("stops at %d, %d are used of %d", w.stop, w.used, len(b))
+		}
+		if w.head == nil && w.bad == nil || w.apart && w.bad == nil || w.bad != nil && w.stop == 0 && len(w.steps) > 0 {
+			t.Fatalf("%d commits, %v", len(w.steps), w.bad)
+		}
+		if w.bad == nil && (w.stop%blockSize != 0 || w.used > w.stop) {
+			t.Fatalf("nothing wrong, %d are used, and it stops at %d", w.used, w.stop)
+		}
+		if w.stop == 0 {
+			return
+		}
+		// What is accepted is what would be written again. Whether a commit begins a batch
+		// is where it stands.
+		again := append(w.head.encode(journalMagic), make([]byte, blockSize-headerSize)...)
+		binary.LittleEndian.PutUint32(again[12:], w.head.compatible)
+		binary.LittleEndian.PutUint32(again[headerSize-4:], crc32.Checksum(again[:headerSize-4], castagnoli))
+		h := sha256.New()
+		root := first.root
+		root.Digest = extendDigest(h, root.Digest, again[:headerSize])
+		g := first.state.grow()
+		for i, s := range w.steps {
+			if at := roundUp(len(again), frameAlign); bytes.Equal(b[at:at+4], zeros[:4]) {
+				again = append(again, make([]byte, roundUp(at, blockSize)-len(again))...)
+			}
+			r := *s.record
+			r.seal(g.version().Digest)
+			again, root.Digest = appendFrame(again, h, root.Digest, &r, s.data)
+			root.Revision++
+			root.Journal = roundUp(int64(len(again)), blockSize)
+			if s.root != root {
+				t.Fatalf("commit %d ends at %+v, want %+v", i, s.root, root)
+			}
+			g.add(s.record, s.data)
+		}
+		if !bytes.Equal(b[:len(again)], again) {
+			t.Fatalf("accepted, and not encoded the same again:\n%x\n%x", b[:len(again)], again)
+		}
+		if w.bad == nil && (usedBytes(b[len(again):]) != 0 || w.stop != max(root.Journal, blockSize)) {
+			t.Fatalf("nothing wrong, and bytes after %d, stop %d", len(again), w.stop)
+		}
+		// The state can be published, and is then the same.
+		st := g.state.published(root.Digest)
+		raw := encodeBundle(st)
+		if int64(len(raw)) != st.size {
+			t.Errorf("a bundle of %d bytes, counted %d", len(raw), st.size)
+		}
+		got, _, err := decodeBundle(raw)
+		if err != nil || got.version() != g.version() {
+			t.Fatalf("published, it is %v", err)
+		}
+		useView(t, View{got})
+	})
+}

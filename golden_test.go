@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"flag"
 	"io/fs"
 	"os"
@@ -32,6 +33,10 @@ import (
 //	plain.trust    confirms plain.bundle, not closed
 //	fresh.trust    confirms the empty store
 //	record         the commit record of revision 3
+//	first.bundle   the first of the five commits
+//	journal        the other four beside first.bundle: two in one batch, two alone; a block is left
+//	journal.trust  confirms the last of them, closed
+//	journal-intent.trust  confirms the last but one, pending the last
 //	audit          an unclean end, an intent that landed and one that did not
 
 var update = flag.Bool("update", false, "write the golden files that are missing; one that is there is never changed")
@@ -122,7 +127,7 @@ func goldenSteps(t testing.TB, changes []Change) []step {
 		r.firstSeq = last.state.nextSeq()
 		r.time = goldenTime.Add(time.Duration(i) * time.Second).UnixNano()
 		r.seal(last.state.version().Digest)
-		next := step{state: last.state.after(&r, p.data, last.root.Digest)}
+		next := step{state: after(last.state, &r, p.data, last.root.Digest)}
 		next.raw = encodeBundle(next.state)
 		next.root = Root{Revision: r.revision, Epoch: next.state.epoch, Digest: sha256.Sum256(next.raw)}
 		steps, last = append(steps, next), next
@@ -153,12 +158,103 @@ func goldenRecords(steps []step) []trustRecord {
 	return records
 }
 
+// goldenTicks are the seconds at which the commits of the file journal are made. Those
+// of one batch are made at the same time.
+var goldenTicks = []int{0, 1, 1, 3, 4}
+
+// goldenBatches are how many commits the batches hold.
+var goldenBatches = []int{2, 1, 1}
+
+// goldenJournal makes the file journal by hand, from the functions that commit uses. It
+// returns the states after each batch, the one in first.bundle before them, and the
+// file up to the end of each.
+func goldenJournal(t testing.TB) (states []*state, roots []Root, file []byte) {
+	t.Helper()
+	first := goldenSteps(t, goldenChanges())[0]
+	states, roots = []*state{first.state}, []Root{first.root}
+	limits, err := new(Options).complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 5 * blockSize
+	header := journalHeader(goldenID, first.root, first.state.end(), size)
+	file = append(slices.Clone(header), make([]byte, blockSize-len(header))...)
+	digest := extendDigest(sha256.New(), first.root.Digest, header)
+	revision := 1
+	for _, n := range goldenBatches {
+		next := lastOf(states).grow()
+		for range n {
+			p, err := goldenChanges()[revision].prepare(&limits.Limits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := p.record
+			r.revision = Revision(revision + 1)
+			r.firstSeq = next.nextSeq()
+			r.time = goldenTime.Add(time.Duration(goldenTicks[revision]) * time.Second).UnixNano()
+			r.seal(next.version().Digest)
+			next.add(&r, p.data)
+			file, digest = appendFrame(file, sha256.New(), digest, &r, p.data)
+			revision++
+		}
+		file = append(file, make([]byte, roundUp(len(file), blockSize)-len(file))...)
+		st := next.state
+		st.records = slices.Clip(st.records)
+		states = append(states, &st)
+		roots = append(roots, Root{Revision: Revision(revision), Epoch: 1, Journal: int64(len(file)), Digest: digest})
+	}
+	return states, roots, append(file, make([]byte, size-len(file))...)
+}
+
+// goldenJournalRecords are the trust records of the process that made it.
+func goldenJournalRecords(t testing.TB) []trustRecord {
+	states, roots, _ := goldenJournal(t)
+	records := []trustRecord{{closed: true}}
+	var old trustRecord
+	for i, root := range roots {
+		had := 0
+		if i > 0 {
+			had = len(states[i-1].records)
+		}
+		intent := old
+		intent.pending = root
+		for _, r := range states[i].records[had:] {
+			intent.commits++
+			if r.id != "" {
+				intent.ids = append(intent.ids, r.id)
+			}
+		}
+		old = trustRecord{confirmed: root, history: states[i].version().Digest}
+		records = append(records, intent, old)
+	}
+	old.closed = true
+	records = append(records, old)
+	for i := range records {
+		records[i].store, records[i].sequence, records[i].path = goldenID, uint64(i+1), goldenPath
+	}
+	return records
+}
+
 func lastOf[T any](s []T) T { return s[len(s)-1] }
 
 // sameState compares two states in every field.
 func sameState(want, got *state) string {
 	return cmp.Diff(want, got, cmpopts.EquateEmpty(),
 		cmp.AllowUnexported(state{}, record{}, part{}, partRef{}, origin{}))
+}
+
+// flipped is a copy of b with one bit flipped; at counts from the end when negative.
+func flipped(raw []byte, at int) []byte {
+	b := bytes.Clone(raw)
+	b[(at+len(b))%len(b)] ^= 0x10
+	return b
+}
+
+// patched is a copy of b with other bytes at an offset.
+func patched(b []byte, at int, put ...byte) []byte {
+	b = bytes.Clone(b)
+	copy(b[at:], put)
+	return b
 }
 
 func TestGoldenBundles(t *testing.T) {
@@ -170,6 +266,7 @@ func TestGoldenBundles(t *testing.T) {
 		{"full.bundle", lastOf(full)},
 		{"before.bundle", full[len(full)-2]},
 		{"plain.bundle", lastOf(plain)},
+		{"first.bundle", full[0]},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := goldenFile(t, tt.name, tt.step.raw)
@@ -219,6 +316,102 @@ func TestGoldenBundleBitFlips(t *testing.T) {
 	}
 }
 
+// walkGolden reads the file journal beside first.bundle.
+func walkGolden(t testing.TB, raw []byte) walked {
+	t.Helper()
+	states, roots, _ := goldenJournal(t)
+	w, err := walkJournal(raw, roots[0], states[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestGoldenJournal(t *testing.T) {
+	states, roots, made := goldenJournal(t)
+	b := goldenFile(t, "journal", made)
+	if !bytes.Equal(b, made) {
+		t.Errorf("the encoder makes other bytes:\n%x\nwant\n%x", made, b)
+	}
+	w := walkGolden(t, b)
+	if w.bad != nil || w.apart || w.stop != roots[3].Journal || w.used >= w.stop || w.used < w.stop-blockSize || len(w.steps) != 4 {
+		t.Fatalf("%d commits, stops at %d of %d: %v", len(w.steps), w.stop, w.used, w.bad)
+	}
+	want := header{version: 1, length: uint64(len(b)), store: goldenID, epoch: 1, revision: 1,
+		history: states[0].version().Digest, parent: roots[0].Digest}
+	if *w.head != want {
+		t.Errorf("header %+v, want %+v", *w.head, want)
+	}
+	g := states[0].grow()
+	at := 0
+	for i, s := range w.steps {
+		g.add(s.record, s.data)
+		for ; roots[at].Revision < s.root.Revision; at++ {
+		}
+		if s.root != roots[at] && i != 0 { // the first of two in a batch has a root of its own
+			t.Errorf("commit %d ends at %+v, want %+v", i, s.root, roots[at])
+		}
+		if s.root == roots[at] {
+			if diff := sameState(states[at], &g.state); diff != "" {
+				t.Errorf("another state at %+v (-want +got):\n%s", s.root, diff)
+			}
+		}
+	}
+	// Written again, it is the same.
+	again := append(journalHeader(goldenID, roots[0], states[0].end(), int64(len(b))), make([]byte, blockSize-headerSize)...)
+	digest := extendDigest(sha256.New(), roots[0].Digest, again[:headerSize])
+	for i, s := range w.steps {
+		again, digest = appendFrame(again, sha256.New(), digest, s.record, s.data)
+		if digest != s.root.Digest {
+			t.Errorf("commit %d: digest %v, want %v", i, digest, s.root.Digest)
+		}
+		if i > 0 {
+			again = append(again, make([]byte, roundUp(len(again), blockSize)-len(again))...)
+		}
+	}
+	if again = append(again, make([]byte, len(b)-len(again))...); !bytes.Equal(again, b) {
+		t.Error("it is not encoded the same again")
+	}
+}
+
+// Whatever is cut off, or zero, or flipped, what is still found is what was written.
+func TestGoldenJournalDamage(t *testing.T) {
+	b := goldenFile(t, "journal", nil)
+	whole := walkGolden(t, b).steps
+	check := func(what string, n int, raw []byte) {
+		t.Helper()
+		w := walkGolden(t, raw)
+		if len(w.steps) > len(whole) {
+			t.Fatalf("%s at %d: %d commits", what, n, len(w.steps))
+		}
+		for i, s := range w.steps {
+			if s.root != whole[i].root {
+				t.Fatalf("%s at %d: commit %d ends at %+v", what, n, i, s.root)
+			}
+		}
+		if w.used != usedBytes(raw) || w.stop > int64(len(raw)) || w.bad == nil && w.used > w.stop {
+			t.Fatalf("%s at %d: stops at %d, %d are used: %v", what, n, w.stop, w.used, w.bad)
+		}
+		if w.bad == nil && bytes.Equal(raw, b) != (len(w.steps) == len(whole)) {
+			t.Fatalf("%s at %d: %d commits, and nothing wrong", what, n, len(w.steps))
+		}
+	}
+	for n := range b {
+		if w := walkGolden(t, b[:n]); w.bad == nil || len(w.steps) > 0 {
+			t.Fatalf("cut to %d bytes: %d commits, %v", n, len(w.steps), w.bad)
+		}
+		if n%7 == 0 || n%blockSize < 16 {
+			check("zero", n, append(bytes.Clone(b[:n]), make([]byte, len(b)-n)...))
+		}
+		if flip := flipped(b, n); n%3 == 0 || n < headerSize {
+			check("flipped", n, flip)
+			if w := walkGolden(t, flip); w.bad == nil {
+				t.Fatalf("nothing wrong with byte %d flipped", n)
+			}
+		}
+	}
+}
+
 func TestGoldenRecord(t *testing.T) {
 	steps := goldenSteps(t, goldenChanges())
 	want := steps[2].state.records[2]
@@ -237,6 +430,7 @@ func TestGoldenRecord(t *testing.T) {
 
 func TestGoldenTrust(t *testing.T) {
 	full, plain := goldenRecords(goldenSteps(t, goldenChanges())), goldenRecords(goldenSteps(t, plainChanges()))
+	inJournal := goldenJournalRecords(t)
 	for _, tt := range []struct {
 		name    string
 		records []trustRecord
@@ -245,6 +439,8 @@ func TestGoldenTrust(t *testing.T) {
 		{"intent.trust", full[:len(full)-2]},
 		{"plain.trust", plain[:len(plain)-1]},
 		{"fresh.trust", full[:1]},
+		{"journal.trust", inJournal},
+		{"journal-intent.trust", inJournal[:len(inJournal)-2]},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			// What a later record overwrites in the ring is gone.
@@ -315,7 +511,7 @@ func TestGoldenByCommit(t *testing.T) {
 	dir, trust := testkit.Dirs(t)
 	ticks := 0
 	ctx := vfs.NewContext(t.Context(), fixedFS{vfs.OS(), &ticks})
-	s, err := Open(ctx, dir, trust, nil)
+	s, err := Open(ctx, dir, trust, &Options{CheckpointEvery: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,6 +530,50 @@ func TestGoldenByCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := []string{"before.bundle", "full.bundle"}[i-len(changes)+2]
+		if want := goldenFile(t, name, nil); !bytes.Equal(got, want) {
+			t.Errorf("Commit made another %s:\n%x\nwant\n%x", name, got, want)
+		}
+	}
+}
+
+// The way through the front door ends at the same journal.
+func TestGoldenJournalByCommit(t *testing.T) {
+	dir, trust := testkit.Dirs(t)
+	ticks := 0
+	ctx := vfs.NewContext(t.Context(), fixedFS{vfs.OS(), &ticks})
+	s, err := Open(ctx, dir, trust, &Options{Limits: Limits{Journal: 5 * blockSize}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	changes := goldenChanges()
+	if _, err := s.Commit(ctx, changes[0]); err != nil {
+		t.Fatal(err)
+	}
+	// The next two go together: the second waits for the turn that the first has.
+	ticks = 1
+	second := make(chan error, 1)
+	_, err = s.Update(ctx, "", func(View) (Change, error) {
+		go func() { _, err := s.Commit(ctx, changes[2]); second <- err }()
+		for s.Stats().Waiting == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		return changes[1], nil
+	})
+	if err := errors.Join(err, <-second); err != nil {
+		t.Fatal(err)
+	}
+	for i := 3; i < len(changes); i++ {
+		ticks = goldenTicks[i]
+		if _, err := s.Commit(ctx, changes[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, path := range map[string]string{"first.bundle": bundleName, "journal": "journal.000000000001"} {
+		got, err := os.ReadFile(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
 		if want := goldenFile(t, name, nil); !bytes.Equal(got, want) {
 			t.Errorf("Commit made another %s:\n%x\nwant\n%x", name, got, want)
 		}
@@ -420,6 +660,62 @@ func TestGoldenOpens(t *testing.T) {
 	}
 }
 
+// A journal that version 1 wrote opens, and the history goes on in it.
+func TestGoldenJournalOpens(t *testing.T) {
+	states, roots, _ := goldenJournal(t)
+	last, before := len(roots)-1, len(roots)-2
+	old := goldenFile(t, "journal", nil)
+	old = append(bytes.Clone(old[:roots[before].Journal]), make([]byte, int64(len(old))-roots[before].Journal)...)
+	settled := func(how Settlement, to Root) Recovery {
+		return Recovery{Settled: how, Unclean: true, Confirmed: to, Pending: roots[last], Count: 1, Commits: []string{goldenLastID}}
+	}
+	for _, tt := range []struct {
+		name, trust string
+		journal     []byte
+		want        *state
+		recovery    Recovery
+		after       []byte
+	}{
+		{"clean", "journal.trust", goldenFile(t, "journal", nil), states[last], Recovery{Confirmed: roots[last]}, goldenFile(t, "journal", nil)},
+		{"landed", "journal-intent.trust", goldenFile(t, "journal", nil), states[last], settled(SettledLanded, roots[last]), goldenFile(t, "journal", nil)},
+		{"not landed", "journal-intent.trust", old, states[before], settled(SettledNotLanded, roots[before]), old},
+		{"torn", "journal-intent.trust", patched(goldenFile(t, "journal", nil), int(roots[before].Journal)+100, 0, 0, 0, 0, 0, 0),
+			states[before], settled(SettledNotLanded, roots[before]), old},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir, trust := placeGolden(t, "first.bundle", tt.trust)
+			path := filepath.Join(dir, "journal.000000000001")
+			putFile(t, path, tt.journal)
+			s, err := Open(t.Context(), dir, trust, &Options{MustExist: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if diff := sameState(tt.want, s.state.Load()); diff != "" {
+				t.Errorf("another state (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.recovery, s.Recovery()); diff != "" {
+				t.Errorf("another recovery (-want +got):\n%s", diff)
+			}
+			if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, tt.after) {
+				t.Errorf("another journal: %v", err)
+			}
+			if err := s.Verify(t.Context(), nil); err != nil {
+				t.Error(err)
+			}
+			for i := range 3 { // in the journal, and then in another one
+				r, err := s.Commit(t.Context(), Change{Entries: [][]byte{[]byte("more")}})
+				if err != nil || r.Revision != tt.want.version().Revision+1+Revision(i) || r.FirstSeq != tt.want.nextSeq()+Seq(i) {
+					t.Fatalf("the next commit is %v, %v", r, err)
+				}
+			}
+			if err := s.Verify(t.Context(), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // goldenAudit are the lines of the file audit.
 func goldenAudit(t testing.TB) []auditLine {
 	full := goldenSteps(t, goldenChanges())
@@ -485,7 +781,8 @@ func TestGoldenFilesAreAllUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"audit", "before.bundle", "clean.trust", "fresh.trust", "full.bundle", "intent.trust", "plain.bundle", "plain.trust", "record"}
+	want := []string{"audit", "before.bundle", "clean.trust", "first.bundle", "fresh.trust", "full.bundle", "intent.trust",
+		"journal", "journal-intent.trust", "journal.trust", "plain.bundle", "plain.trust", "record"}
 	if !slices.Equal(names, want) {
 		t.Errorf("golden files %q, want %q", names, want)
 	}

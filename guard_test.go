@@ -21,7 +21,7 @@ func stateOf(id storeID, ids ...string) *state {
 		v := s.version()
 		r := &record{revision: v.Revision + 1, firstSeq: s.nextSeq(), id: commit, entriesDigest: digestEntries(nil)}
 		r.seal(v.Digest)
-		s = s.after(r, nil, Digest{})
+		s = after(s, r, nil, Digest{})
 	}
 	return s
 }
@@ -96,10 +96,15 @@ func TestLockFileReplacedWhileTaken(t *testing.T) {
 // TestRenameWithoutATemp: a rename that reports an error, after which the temp is gone
 // and the old file still there, is not certain not to have happened (20).
 func TestRenameWithoutATemp(t *testing.T) {
+	t.Run("bundle", func(t *testing.T) { renameWithoutATemp(t, &Options{CheckpointEvery: 1}) })
+	t.Run("journal", func(t *testing.T) { renameWithoutATemp(t, nil) })
+}
+
+func renameWithoutATemp(t *testing.T, opts *Options) {
 	dir, trust := testkit.Dirs(t)
 	f := faultfs.New(vfs.OS(), filepath.Dir(dir))
 	ctx := f.Context(t.Context())
-	s, err := Open(ctx, dir, trust, nil)
+	s, err := Open(ctx, dir, trust, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,4 +131,18 @@ func TestRenameWithoutATemp(t *testing.T) {
 	if rec, err := s.Recover(ctx); err != nil || rec.Settled != SettledNotLanded {
 		t.Errorf("%v, %v", rec.Settled, err)
 	}
+}
+
+// after is the state that a sealed record makes of s, published over the bundle with
+// the given disk digest.
+func after(s *state, r *record, data [][]byte, replaced Digest) *state {
+	g := s.grow()
+	g.add(r, data)
+	return g.published(replaced)
+}
+
+// seal encodes a record and extends the history by it.
+func (r *record) seal(before Digest) {
+	r.encode()
+	r.place(before)
 }

@@ -19,6 +19,8 @@ const (
 	hintForeign      = "Check that the two directories belong together: the trust file speaks for another store"
 	hintUnauthorized = "Move the file out of the store directory and put back a copy that the trust file names; nothing was changed"
 	hintDamaged      = "Put an undamaged copy of this file back; its sha256sum must be the digest that the trust file names"
+	hintJournal      = "Put an undamaged copy of the whole store directory back: bundle and journal belong together"
+	hintLimit        = "Raise that field of Options.Limits, if the file is what it should be; nothing was changed"
 	hintVersion      = "Open the store with a newer pawl; nothing was changed"
 	hintNoDirSync    = "Use a local file system, or set Allow to NoDirSync and accept that a power cut may undo acknowledged commits"
 	hintNetwork      = "Use a local file system, or set Allow to NetworkFS when this one is known to lock and flush"

@@ -3,6 +3,7 @@ package pawl
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -34,9 +35,10 @@ type Report struct {
 	CreatedAt string   `json:"created_at,omitempty"`
 	Broken    int      `json:"broken_slots,omitempty"` // trust records that are not whole
 
-	Found   Root     `json:"found,omitzero"` // what the bundle is, when it is whole
+	Found   Root     `json:"found,omitzero"` // what the store directory holds, as far as it is whole
 	Bytes   int64    `json:"bytes"`          // the bundle's size
-	Entries Seq      `json:"entries"`
+	Journal int64    `json:"journal"`        // the journal's size; 0: there is none
+	Entries Seq      `json:"entries"`        // those of Found
 	Parts   []string `json:"parts,omitempty"`
 
 	Temps   []string `json:"temps,omitempty"`   // left by killed processes; Open sweeps them
@@ -108,14 +110,12 @@ func (s *Store) peekTrust() []byte {
 func (s *Store) inspect() (*Report, error) {
 	name := s.at.name + trustSuffix
 	r := &Report{Dir: s.at.dir, Trust: s.at.trustPath()}
-	var dir vfs.Dir
 	if s.dir != nil {
-		dir = s.dir
 		if err := r.listStore(s.dir); err != nil {
 			return nil, err
 		}
 	}
-	f, storeErr := readStore(dir, s.opts.Limits.Bundle)
+	f, storeErr := readStore(s.dir, &s.opts.Limits)
 	r.describe(f)
 	if s.trustDir == nil {
 		return r.withoutTrust(s)
@@ -133,11 +133,11 @@ func (s *Store) inspect() (*Report, error) {
 		return r.refuse(fail("open", s.at.trust, err)), nil
 	}
 	if storeErr != nil {
-		return r.refuse(fail("open", s.bundlePath(), storeErr)), nil
+		return r.refuse(fail("open", s.at.dir, storeErr)), nil
 	}
 	v, e := decide(rec, f)
 	if e != nil {
-		return r.refuse(fail("open", s.bundlePath(), s.otherStore(rec.path, e))), nil
+		return r.refuse(fail("open", filepath.Join(s.at.dir, f.culprit(rec)), s.otherStore(rec.path, e))), nil
 	}
 	r.Verdict = [...]string{verdictClean: "clean", verdictLanded: "landed", verdictNotLanded: "not landed"}[v]
 	return r, nil
@@ -162,10 +162,11 @@ func (r *Report) listStore(d *directory) error {
 		return fmt.Errorf("%s: %w", printable(d.Path()), err)
 	}
 	for _, name := range names {
+		_, journal := journalEpoch(name)
 		switch {
 		case isTemp(tempPrefix, name):
 			r.Temps = append(r.Temps, name)
-		case name != lockName && !isStoreFile(name):
+		case name != lockName && name != bundleName && !journal:
 			r.Unknown = append(r.Unknown, printable(name))
 		}
 	}
@@ -173,11 +174,15 @@ func (r *Report) listStore(d *directory) error {
 }
 
 func (r *Report) describe(f *found) {
-	r.Found = f.root
+	r.Found = f.newest()
 	if f.info != nil {
 		r.Bytes = f.info.Size
 	}
+	if f.journal != nil {
+		r.Journal = f.journal.Size
+	}
 	if f.state != nil {
-		r.Entries, r.Parts = f.state.nextSeq()-1, f.state.partNames()
+		st := f.stateAt(len(f.walk.steps))
+		r.Entries, r.Parts = st.nextSeq()-1, st.partNames()
 	}
 }

@@ -130,7 +130,7 @@ func TestInspectClean(t *testing.T) {
 }
 
 func TestInspectIntent(t *testing.T) {
-	for when, want := range map[string]string{"idle": "clean", "unlanded": "not landed", "landed": "landed"} {
+	for when, want := range map[string]string{"idle": "clean", "unlanded": "not landed", "landed": "landed", "unlanded journal": "not landed", "landed journal": "landed"} {
 		t.Run(when, func(t *testing.T) {
 			dir, trust, last := killed(t, when)
 			r := inspect(t, dir, trust, nil)
@@ -140,7 +140,7 @@ func TestInspectIntent(t *testing.T) {
 			if intent := when != "idle"; intent != (r.Pending.Revision == 2) || intent != slices.Equal(r.Commits, []string{"second"}) {
 				t.Errorf("pending %+v, commits %q", r.Pending, r.Commits)
 			}
-			if temps := len(testkit.Temps(t, dir)); len(r.Temps) != temps || (temps == 1) != (when == "unlanded") {
+			if temps := len(testkit.Temps(t, dir)); len(r.Temps) != temps || (temps == 1) != (want == "not landed") {
 				t.Errorf("temps %q, there are %d", r.Temps, temps)
 			}
 			// Open does what was foretold, and sweeps up.
@@ -156,11 +156,25 @@ func TestInspectIntent(t *testing.T) {
 // A bad state is no error of Inspect but described: the verdict and its reason are
 // those of Open.
 func TestInspectDamage(t *testing.T) {
+	journal := func(dir string) string { return filepath.Join(dir, "journal.000000000001") }
 	for name, tt := range map[string]struct {
 		damage func(dir, trust string) error
 		want   error
 		found  pawl.Revision
 	}{
+		"a bit in the journal": {func(dir, _ string) error {
+			b, err := os.ReadFile(journal(dir))
+			if err != nil {
+				return err
+			}
+			b[4096+100] ^= 1
+			return os.WriteFile(journal(dir), b, 0)
+		}, pawl.ErrDamaged, 1},
+		"no journal":       {func(dir, _ string) error { return os.Remove(journal(dir)) }, pawl.ErrRolledBack, 1},
+		"an empty journal": {func(dir, _ string) error { return os.Truncate(journal(dir), 0) }, pawl.ErrDamaged, 1},
+		"a directory for a journal": {func(dir, _ string) error {
+			return errors.Join(os.Remove(journal(dir)), os.Mkdir(journal(dir), 0o700))
+		}, pawl.ErrUnauthorized, 1},
 		"a bit": {func(dir, _ string) error {
 			b, err := os.ReadFile(filepath.Join(dir, "bundle"))
 			if err != nil {
@@ -205,7 +219,11 @@ func TestInspectDamage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, trust := testkit.Dirs(t)
-			s := openStore(t, t.Context(), dir, trust, nil)
+			var opts *pawl.Options
+			if !strings.Contains(name, "journal") {
+				opts = &pawl.Options{CheckpointEvery: 1}
+			}
+			s := openStore(t, t.Context(), dir, trust, opts)
 			commit(t, s, entry("", "one"))
 			commit(t, s, entry("", "two"))
 			if err := s.Close(); err != nil {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
+	"sync/atomic"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -22,19 +22,28 @@ import (
 //	    on disk.
 //	I3  After an error nothing more is written in place: either one abort record
 //	    settles it, or the next record replaces the file whole (I1).
+//	I4  A confirm may be put without a flush of its own: the record before it is an
+//	    intent, and flushed, and the new state that it names is on disk. The flush of
+//	    the next intent, or abort record, covers both.
 type trustFile struct {
 	dir  *directory
 	name string // of the file
 
 	newest trustRecord
-	ring   []byte   // the file's bytes as last read or written
-	info   vfs.Info // the file's identity
-	own    vfs.File // open for writing in place; nil until this process made the file
-	broken []int    // slots that were neither blank nor whole when the file was read
+	ring   []byte         // the file's bytes as last read or written
+	info   vfs.Info       // the file's identity
+	own    vfs.File       // open for writing in place; nil until this process made the file
+	broken []int          // slots that were neither blank nor whole when the file was read
+	slot   [slotSize]byte // where put makes a record
+	seen   [ringSize]byte // where changed reads to
+	behind atomic.Bool    // the newest record was not flushed yet
 }
 
 // errTrustReplaced says that the name leads to another file than the one in use.
 var errTrustReplaced = errorString("the trust file was replaced")
+
+// errTrustChanged says that somebody else wrote to the trust file.
+var errTrustChanged = errorString("the trust file was changed")
 
 // errNoTrust says that there is no trust file at all.
 var errNoTrust = errorString("there is no trust file")
@@ -116,7 +125,7 @@ func decodeRing(ring []byte) (newest trustRecord, broken []int, err error) {
 //	fsync trust directory
 func (t *trustFile) create(first trustRecord) error {
 	first.sequence = 1
-	temp, _, err := t.dir.writeTemp(makeRing(first), nil)
+	temp, _, err := t.dir.writeTemp(content{b: makeRing(first)}, nil)
 	if err != nil {
 		return err
 	}
@@ -156,8 +165,17 @@ func (t *trustFile) write(r trustRecord) error {
 	if t.own == nil {
 		return t.replace(r, nil)
 	}
+	if err := t.put(r); err != nil {
+		return err
+	}
+	return t.flush()
+}
+
+// put makes r the newest record in a file that this process made, and leaves the
+// flush to whoever comes next.
+func (t *trustFile) put(r trustRecord) error {
 	r.sequence = t.newest.sequence + 1
-	slot := r.encode()
+	slot := r.appendSlot(t.slot[:0])
 	at := int64(slotSize * (r.sequence % slotCount))
 	// Taken even when the write fails: the slot may hold r by now.
 	t.newest = r
@@ -165,9 +183,17 @@ func (t *trustFile) write(r trustRecord) error {
 		return slotUnsure{err}
 	}
 	copy(t.ring[at:], slot)
-	t.dir.counts.fileSyncs.Add(1)
 	t.dir.counts.bytes.Add(slotSize)
-	return t.own.SyncData()
+	t.behind.Store(true)
+	return nil
+}
+
+// flush makes what was put durable. It is tried once.
+func (t *trustFile) flush() error {
+	t.dir.counts.fileSyncs.Add(1)
+	err := t.own.SyncData()
+	t.behind.Store(false) // after an error too: there will be no other flush
+	return err
 }
 
 // slotUnsure marks a write in place that failed before it was flushed. One abort
@@ -191,7 +217,7 @@ func (t *trustFile) replace(r trustRecord, ready func() error) error {
 	}
 	r.sequence = t.newest.sequence + 1
 	ring := makeRing(t.newest, r)
-	info, err := t.dir.install(t.name, ring, ready)
+	info, err := t.dir.install(t.name, content{b: ring}, ready)
 	if err != nil {
 		return err
 	}
@@ -201,6 +227,7 @@ func (t *trustFile) replace(r trustRecord, ready func() error) error {
 	}
 	t.disown()
 	t.own, t.ring, t.info, t.newest, t.broken = own, ring, info, r, nil
+	t.behind.Store(false)
 	return nil
 }
 
@@ -209,20 +236,48 @@ func (t *trustFile) disown() {
 	if t.own != nil {
 		t.own.Close()
 		t.own = nil
+		t.behind.Store(false)
 	}
+}
+
+// replaced says whether the name leads to another file by now.
+func (t *trustFile) replaced() error {
+	now, err := t.dir.Identify(t.name)
+	if err == nil && !now.Same(t.info) {
+		err = errTrustReplaced
+	}
+	return err
 }
 
 // changed says whether the file is still the one, byte for byte, that this process
 // read or wrote last, and if not, why not.
 func (t *trustFile) changed() error {
-	ring, info, err := t.bytes()
+	if t.own == nil {
+		ring, info, err := t.bytes()
+		switch {
+		case err != nil:
+			return err
+		case !info.Same(t.info):
+			return errTrustReplaced
+		case !bytes.Equal(ring, t.ring):
+			return errTrustChanged
+		}
+		return nil
+	}
+	now, err := t.dir.Identify(t.name)
 	switch {
 	case err != nil:
 		return err
-	case !info.Same(t.info):
+	case !now.Same(t.info):
 		return errTrustReplaced
-	case !slices.Equal(ring, t.ring):
-		return errorString("the trust file was changed")
+	case now.Size != ringSize:
+		return errTrustChanged
+	}
+	if err := readInto(t.own, t.seen[:]); err != nil {
+		return err
+	}
+	if !bytes.Equal(t.seen[:], t.ring) {
+		return errTrustChanged
 	}
 	return nil
 }

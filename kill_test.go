@@ -36,7 +36,11 @@ type childJob struct {
 	Seed  uint64 // of temp names and of a new store's id
 	Doubt string // a call that fails, once, to bring the store into doubt
 	Times int    // how many commits; how often to open
-	Flush bool   // flush as ordinary processes do
+	Flush bool   // flush, and be idle, as ordinary processes do
+
+	Every      int   // Options.CheckpointEvery
+	Blocks     int64 // of the largest journal
+	Checkpoint bool  // after the first commit
 }
 
 const onWindows = runtime.GOOS == "windows"
@@ -121,7 +125,10 @@ func countedKill(job childJob) faultfs.Hook {
 //	closed        Close returned
 func childWork(job childJob) error {
 	r := rigAt(nil, job.Base, newFixed(job.Seed), "trust")
-	r.fs.NoFlush = !job.Flush
+	r.opts = &Options{CheckpointEvery: job.Every, Limits: Limits{Journal: job.Blocks * blockSize}}
+	if r.fs.NoFlush = !job.Flush; job.Flush {
+		r.fs.FS = r.machine.FS
+	}
 	kill := countedKill(job)
 	doubt := &faultfs.Plan{N: 1, Only: func(c faultfs.Call) bool { return job.Doubt != "" && c.String() == job.Doubt },
 		Action: faultfs.Action{Err: syscall.EIO}}
@@ -142,7 +149,7 @@ func childWork(job childJob) error {
 	opened = true
 	at := int(s.View().Version().Revision)
 	fmt.Println("open", at)
-	for range job.Times {
+	for i := range job.Times {
 		fmt.Println("try", at+1)
 		err := commitNth(r.ctx(), s, at+1)
 		if errors.Is(err, ErrInDoubt) {
@@ -158,6 +165,12 @@ func childWork(job childJob) error {
 		}
 		at++
 		fmt.Println("ack", at)
+		r.machine.idle()
+		if job.Checkpoint && i == 0 {
+			if err := s.Checkpoint(r.ctx()); err != nil {
+				return err
+			}
+		}
 	}
 	if err := s.Close(); err != nil {
 		return err
@@ -310,18 +323,29 @@ func (tr trail) check(t testing.TB, r *rig, label string) {
 // close, so those are in each.
 var killScripts = []struct {
 	name, from string
-	doubt      string
 	revision   int // before
+	job        childJob
 }{
-	{"create", "nothing", "", 0},
-	{"commit", "one", "", 1},
-	{"settle landed", "landed", "", 2},
-	{"settle not landed", "not landed", "", 1},
-	{"settle first landed", "first landed", "", 1},
-	{"settle first not landed", "first not landed", "", 0},
-	{"recover landed", "one", "session Sync", 1},
-	{"recover not landed", "one", "trust Sync", 1},
-	{"recover first landed", "empty", "session Sync", 0},
+	{"create", "nothing", 0, childJob{Every: 1}},
+	{"commit", "one", 1, childJob{Every: 1}},
+	{"settle landed", "landed", 2, childJob{Every: 1}},
+	{"settle not landed", "not landed", 1, childJob{Every: 1}},
+	{"settle first landed", "first landed", 1, childJob{Every: 1}},
+	{"settle first not landed", "first not landed", 0, childJob{Every: 1}},
+	{"recover landed", "one", 1, childJob{Every: 1, Doubt: "session Sync"}},
+	{"recover not landed", "one", 1, childJob{Every: 1, Doubt: "trust Sync"}},
+	{"recover first landed", "empty", 0, childJob{Every: 1, Doubt: "session Sync"}},
+	{"make, extend", "one", 1, childJob{Blocks: 4}},
+	{"make, publish for lack of room", "one", 1, childJob{Blocks: 2}},
+	{"extend", "journal", 2, childJob{Blocks: 256}},
+	{"extend, checkpoint, make", "journal", 2, childJob{Blocks: 256, Checkpoint: true}},
+	{"settle making landed", "making landed", 2, childJob{Blocks: 4}},
+	{"settle making not landed", "making not landed", 1, childJob{Blocks: 4}},
+	{"settle extend landed", "extend landed", 3, childJob{Blocks: 256}},
+	{"settle extend not landed", "extend torn", 2, childJob{Blocks: 256}},
+	{"settle checkpoint landed", "checkpoint landed", 2, childJob{Blocks: 4}},
+	{"recover making landed", "one", 1, childJob{Blocks: 4, Doubt: "session Sync"}},
+	{"recover extend landed", "extend not landed", 2, childJob{Blocks: 256, Doubt: firstJournal + " SyncData"}},
 }
 
 // killSteps say how many of the kills are made: one in so many of the first ones, and
@@ -349,10 +373,11 @@ func TestKills(t *testing.T) {
 				k := &killer{t: t, top: newRig(t), seen: map[string]bool{}}
 				from := k.top.inside("from")
 				from.prepare(script.from)
-				job := childJob{Do: "work", Seed: 1, Doubt: script.doubt, Times: 2}
+				job := script.job
+				job.Do, job.Seed, job.Times = "work", 1, 2
 				first, _ := killSteps()
 				k.kill(from, job, trail{script.revision, script.revision}, first, func(disk *rig, tr trail, label string) {
-					k.again(disk, tr, label)
+					k.again(disk, job, tr, label)
 				})
 				if err := os.RemoveAll(from.base); err != nil { // has temps, on purpose
 					t.Fatal(err)
@@ -410,7 +435,7 @@ func (k *killer) kill(from *rig, job childJob, before trail, step int, then func
 // again looks at what a kill has left, and kills the child that recovers from it.
 // Kills that leave the same bytes are one: what a killed process leaves is what can
 // be seen.
-func (k *killer) again(disk *rig, tr trail, label string) {
+func (k *killer) again(disk *rig, job childJob, tr trail, label string) {
 	k.t.Helper()
 	k.kills++
 	r := k.fresh()
@@ -423,7 +448,8 @@ func (k *killer) again(disk *rig, tr trail, label string) {
 	}
 	k.seen[picture] = true
 	_, second := killSteps()
-	k.kill(disk, childJob{Do: "work", Seed: 2, Times: 1}, tr, second, func(r *rig, tr trail, then string) {
+	job.Doubt, job.Seed, job.Times = "", 2, 1
+	k.kill(disk, job, tr, second, func(r *rig, tr trail, then string) {
 		k.twice++
 		tr.check(k.t, r, label+", then "+then)
 	})

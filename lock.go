@@ -82,7 +82,7 @@ func tryLock(dir vfs.Dir, name string) (*lock, string, error) {
 
 // lost says whether the name still leads to the lock that is held.
 func (l *lock) lost() error {
-	now, err := l.dir.Lstat(l.name)
+	now, err := l.dir.Identify(l.name)
 	if err != nil {
 		return fmt.Errorf("the lock file is gone while it was held: %w", err)
 	}

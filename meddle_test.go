@@ -23,14 +23,19 @@ import (
 )
 
 // meddled opens a store with one commit in it, on a file system whose calls the test
-// can get in between.
+// can get in between. Every commit publishes.
 func meddled(t *testing.T) (*faultfs.FS, context.Context, *pawl.Store, string, string) {
 	t.Helper()
 	dir, trust := testkit.Dirs(t)
 	f := faultfs.New(vfs.OS(), filepath.Dir(dir))
 	f.NoFlush = true
 	ctx := f.Context(t.Context())
-	s, err := pawl.Open(ctx, dir, trust, nil)
+	return f, ctx, meddledAt(t, ctx, dir, trust, &pawl.Options{CheckpointEvery: 1}), dir, trust
+}
+
+func meddledAt(t *testing.T, ctx context.Context, dir, trust string, opts *pawl.Options) *pawl.Store {
+	t.Helper()
+	s, err := pawl.Open(ctx, dir, trust, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +43,31 @@ func meddled(t *testing.T) (*faultfs.FS, context.Context, *pawl.Store, string, s
 	if _, err := s.Commit(ctx, pawl.Change{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	return f, ctx, s, dir, trust
+	return s
+}
+
+// eitherWay runs a test with a store whose commits publish, and with one whose commits
+// extend its journal. fail makes the flush fail that a commit comes down to: it is in
+// doubt.
+func eitherWay(t *testing.T, test func(t *testing.T, f *faultfs.FS, ctx context.Context, s *pawl.Store, dir, trust string, fail faultfs.Hook)) {
+	t.Run("publish", func(t *testing.T) {
+		f, ctx, s, dir, trust := meddled(t)
+		test(t, f, ctx, s, dir, trust, failStoreSync)
+	})
+	t.Run("extend", func(t *testing.T) {
+		f, ctx, s, dir, trust := meddled(t)
+		s.Close()
+		s = meddledAt(t, ctx, dir, trust, nil)
+		if _, err := s.Commit(ctx, pawl.Change{ID: "makes the journal"}); err != nil {
+			t.Fatal(err)
+		}
+		test(t, f, ctx, s, dir, trust, func(c faultfs.Call) faultfs.Action {
+			if c.Op == "SyncData" && strings.HasPrefix(c.Path, "session/journal.") {
+				return faultfs.Action{Err: syscall.EIO}
+			}
+			return failStoreSync(c) // that is when the journal is full
+		})
+	})
 }
 
 // failStoreSync makes the flush of the store directory fail: the commit is in doubt.
@@ -101,14 +130,14 @@ func TestPassingErrorBeforeRename(t *testing.T) {
 	f, ctx, s, dir, trust := meddled(t)
 	looks := 0
 	f.Set(func(c faultfs.Call) faultfs.Action {
-		if c.Op == "Open" && c.Path == "trust/session.trust" {
+		if c.Op == "ReadAt" && c.Path == "trust/session.trust" {
 			if looks++; looks == 2 {
-				return faultfs.Action{Err: syscall.EMFILE}
+				return faultfs.Action{Err: syscall.EIO}
 			}
 		}
 		return faultfs.Action{}
 	})
-	if _, err := s.Commit(ctx, pawl.Change{ID: "b"}); !errors.Is(err, pawl.ErrNotCommitted) || !errors.Is(err, syscall.EMFILE) {
+	if _, err := s.Commit(ctx, pawl.Change{ID: "b"}); !errors.Is(err, pawl.ErrNotCommitted) || !errors.Is(err, syscall.EIO) {
 		t.Fatal(err)
 	}
 	f.Set(nil)
@@ -173,9 +202,10 @@ func TestTempSwapped(t *testing.T) {
 
 // TestNotCertainWhileInDoubt: a second attempt that does not get its turn, or comes
 // after Close, is not certain of what the first left in doubt (contract 7).
-func TestNotCertainWhileInDoubt(t *testing.T) {
-	f, ctx, s, dir, trust := meddled(t)
-	f.Set(failStoreSync)
+func TestNotCertainWhileInDoubt(t *testing.T) { eitherWay(t, notCertainWhileInDoubt) }
+
+func notCertainWhileInDoubt(t *testing.T, f *faultfs.FS, ctx context.Context, s *pawl.Store, dir, trust string, fail faultfs.Hook) {
+	f.Set(fail)
 	change := pawl.Change{ID: "b"}
 	if _, err := s.Commit(ctx, change); !errors.Is(err, pawl.ErrInDoubt) {
 		t.Fatal(err)
@@ -205,14 +235,15 @@ func TestNotCertainWhileInDoubt(t *testing.T) {
 	}
 	defer again.Close()
 	if got := outcomeOf(t, ctx, again, "b"); got != pawl.OutcomeCommitted {
-		t.Errorf("b is %v: the rename had happened", got)
+		t.Errorf("b is %v: it was there to be seen", got)
 	}
 }
 
 // TestLookupBesideRecover: what is known to be committed stays so while the store
 // settles, to everybody who asks.
-func TestLookupBesideRecover(t *testing.T) {
-	f, ctx, s, _, _ := meddled(t)
+func TestLookupBesideRecover(t *testing.T) { eitherWay(t, lookupBesideRecover) }
+
+func lookupBesideRecover(t *testing.T, f *faultfs.FS, ctx context.Context, s *pawl.Store, _, _ string, fail faultfs.Hook) {
 	stop := make(chan struct{})
 	var askers sync.WaitGroup
 	for range 2 {
@@ -233,7 +264,7 @@ func TestLookupBesideRecover(t *testing.T) {
 		})
 	}
 	for i := range 20 {
-		f.Set(failStoreSync)
+		f.Set(fail)
 		if _, err := s.Commit(ctx, pawl.Change{ID: fmt.Sprint(i)}); !errors.Is(err, pawl.ErrInDoubt) {
 			t.Error(err)
 		}
@@ -284,11 +315,15 @@ func TestSharedTrustFile(t *testing.T) {
 
 // TestRecoverDoesNotRelapse: older copies of both directories, put back while the
 // store is in doubt, are no way to undo what was acknowledged (contract 3).
-func TestRecoverDoesNotRelapse(t *testing.T) {
-	f, ctx, s, dir, trust := meddled(t)
+func TestRecoverDoesNotRelapse(t *testing.T) { eitherWay(t, recoverDoesNotRelapse) }
+
+func recoverDoesNotRelapse(t *testing.T, f *faultfs.FS, ctx context.Context, s *pawl.Store, dir, trust string, fail faultfs.Hook) {
 	older := map[string][]byte{}
-	for _, path := range []string{filepath.Join(dir, "bundle"), filepath.Join(trust, "session.trust")} {
+	for _, path := range []string{filepath.Join(dir, "bundle"), filepath.Join(dir, "journal.000000000001"), filepath.Join(trust, "session.trust")} {
 		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -297,7 +332,7 @@ func TestRecoverDoesNotRelapse(t *testing.T) {
 	if _, err := s.Commit(ctx, pawl.Change{ID: "b"}); err != nil {
 		t.Fatal(err)
 	}
-	f.Set(failStoreSync)
+	f.Set(fail)
 	if _, err := s.Commit(ctx, pawl.Change{ID: "c"}); !errors.Is(err, pawl.ErrInDoubt) {
 		t.Fatal(err)
 	}

@@ -99,3 +99,27 @@ func TestNamesThatMeanSomething(t *testing.T) {
 		}
 	}
 }
+
+// A journal is found by its name, and no other name is taken for one: it would be
+// swept, or keep the store from opening.
+func TestJournalNames(t *testing.T) {
+	for _, epoch := range []uint64{0, 1, 42, 999999999999, 1000000000000, 1<<64 - 1} {
+		name := journalName(epoch)
+		if got, ok := journalEpoch(name); !ok || got != epoch || !isStoreFile(name) {
+			t.Errorf("%q is the journal of %d, %v", name, got, ok)
+		}
+	}
+	if got := journalName(7); got != "journal.000000000007" {
+		t.Errorf("the journal of 7 is %q", got)
+	}
+	for _, name := range []string{
+		"", "journal", "journal.", "journal.7", "journal.00000000007", "journal.0000000000007", "journal.+00000000007", "journal.-00000000007",
+		"journal. 00000000007", "journal.000000000007 ", "journal.000000000007~", "journal.000000000007\n", "journal.0x0000000007", "journal.00000000_007",
+		"journal.18446744073709551616", "journal.99999999999999999999999", "Journal.000000000007", " journal.000000000007", "journal.00000000000٧", "journal.bak",
+		"bundle", "lock", "tmp-0123456789abcdef",
+	} {
+		if epoch, ok := journalEpoch(name); ok {
+			t.Errorf("%q is taken for the journal of %d", name, epoch)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ func Open(ctx context.Context, dir, trustDir string, opts *Options) (*Store, err
 		return nil, fail("open", dir, err)
 	}
 	s := &Store{at: at, opts: o, counts: new(counts), turn: make(chan struct{}, 1)}
+	s.queue.hash = sha256.New()
+	s.lull.Lock()
 	if err := s.open(ctx); err != nil {
 		e := fail("open", at.dir, err)
 		if err := s.release(); err != nil {
@@ -103,6 +106,8 @@ func (s *Store) open(ctx context.Context) error {
 		return e
 	}
 	s.recovery = rec
+	s.idle = s.at.fsys.AfterFunc(time.Hour, s.onIdle)
+	s.idle.Stop()
 	return nil
 }
 

@@ -25,10 +25,23 @@ type Options struct {
 	// LockWait is how long Open waits for another opener to let go. 0: not at all.
 	LockWait time.Duration
 
+	// CheckpointEvery publishes the bundle with every so many commits. 1: with each,
+	// and there is never a journal. 0: when the journal is full, and at Close when it
+	// is large.
+	CheckpointEvery int
+
+	// SyncConfirm makes Commit wait until its confirm is on stable storage too. It
+	// costs a third flush, and closes the window in which a power cut, together with
+	// an older copy of the store directory put back at just that moment, is taken for
+	// a commit that did not land. Without it the window ends with the next commit, or
+	// about a millisecond after the last one.
+	SyncConfirm bool
+
 	Limits Limits
 	Allow  Allowance
 
-	// Logger hears of everything that was not ordinary. nil: nothing is logged.
+	// Logger hears of everything that was not ordinary. nil: nothing is logged. It is
+	// called while the store is busy, so it must not call the store.
 	Logger *slog.Logger
 }
 
@@ -40,6 +53,11 @@ type Limits struct {
 	Part   int64 // one part; default 64 MiB
 	Commit int64 // all entries, parts and part names of one commit; default 128 MiB
 	Bundle int64 // the bundle file; default 1 GiB
+
+	// Journal is the largest size of the journal file; default 4 MiB, at least 8 KiB.
+	// Journals begin small and grow up to it with use, from one bundle to the next. A
+	// commit that does not fit publishes the bundle.
+	Journal int64
 }
 
 // Allowance is a set of loosenings. Each is named in the log when it is used, and
@@ -75,6 +93,9 @@ func (o *Options) complete() (Options, error) {
 	if c.LockWait < 0 {
 		return c, invalid("LockWait %v is negative", c.LockWait)
 	}
+	if c.CheckpointEvery < 0 {
+		return c, invalid("CheckpointEvery %d is negative", c.CheckpointEvery)
+	}
 	if c.Allow&^(NetworkFS|NoDirSync|SharedTrust) != 0 {
 		return c, invalid("Allow has unknown bits: %#x", uint(c.Allow))
 	}
@@ -90,6 +111,7 @@ func (o *Options) complete() (Options, error) {
 		{"Part", &c.Limits.Part, 64 << 20},
 		{"Commit", &c.Limits.Commit, 128 << 20},
 		{"Bundle", &c.Limits.Bundle, 1 << 30},
+		{"Journal", &c.Limits.Journal, 4 << 20},
 	} {
 		if *l.v == 0 {
 			*l.v = l.standard
@@ -99,6 +121,10 @@ func (o *Options) complete() (Options, error) {
 			return c, invalid("Limits.%s %d is not between 0 and %d", l.name, *l.v, math.MaxInt32)
 		}
 	}
+	if c.Limits.Journal < 2*blockSize {
+		return c, invalid("Limits.Journal %d is less than %d", c.Limits.Journal, 2*blockSize)
+	}
+	c.Limits.Journal -= c.Limits.Journal % blockSize
 	return c, nil
 }
 

@@ -11,24 +11,31 @@ import (
 
 // The order of a commit that publishes the bundle:
 //
-//	P1  re-check that locks, directories, trust file and bundle are still ours
-//	P2  encode the new state, read it back, check that it extends the old one
+//	P1  re-check that locks, directories, trust file, bundle and journal are still ours
+//	P2  read the journal back; encode the new state, read it back, check that it
+//	    extends the old one
 //	P3  intent {confirmed: old, pending: new} into the trust file, durable
 //	P4  the bundle's bytes into a temp, durable; re-check as in P1
 //	P5  rename over "bundle"; fsync the store directory     ← committed
 //	P6  confirm {confirmed: new}, durable
-//	P7  memory moves; acknowledge
+//	P7  memory moves; remove the journal that the bundle has replaced; acknowledge
 //
 // Nothing of the new state can be seen before its intent is durable (P3 before P5),
 // so whoever finds the new state also finds what authorises it. Until P5 is done a
 // reader finds the old state, whole, and afterwards the new one, whole. The confirm
-// comes last: from P3 to P6 both states are authorised, and either is accepted.
+// comes last: from P3 to P6 both states are authorised, and either is accepted. The
+// old journal goes when no record names it any more.
 
-// publish makes next the state of the store. The error has an Outcome.
-func (s *Store) publish(next *state, id string) *Error {
+// publish makes st, with the given new records, the state of the store, in a bundle.
+// The error has an Outcome.
+func (s *Store) publish(st *state, added []*record) *Error {
 	if err := s.recheck(); err != nil {
 		return outcome(ErrNotCommitted, err)
 	}
+	if err := s.readBack(); err != nil {
+		return outcome(ErrNotCommitted, fail("", s.journalPath(), err))
+	}
+	next := st.published(s.root.Digest)
 	raw := encodeBundle(next)
 	if int64(len(raw)) > s.opts.Limits.Bundle {
 		return outcome(ErrNotCommitted, tooLarge("the bundle would have %d bytes, and Limits.Bundle is %d", len(raw), s.opts.Limits.Bundle))
@@ -38,48 +45,68 @@ func (s *Store) publish(next *state, id string) *Error {
 			Hint: "Nothing was written. This is a fault in memory or in pawl: stop the process and look at the machine"})
 	}
 	root := Root{Revision: next.version().Revision, Epoch: next.epoch, Digest: sha256.Sum256(raw)}
-
-	intent := s.trustRecord()
-	intent.pending, intent.commits = root, 1
-	if id != "" {
-		intent.ids = []string{id}
+	if e := s.declare(root, added); e != nil {
+		return e
 	}
-	if err := s.trust.write(intent); err != nil {
-		var unsure slotUnsure
-		switch {
-		case errors.As(err, new(notYet)):
-			return s.certain(err)
-		case errors.As(err, &unsure):
-			return s.abort(err)
-		}
+	info, e := s.put(bundleName, content{b: raw})
+	if e != nil {
+		return e
+	}
+	// Committed: the new state is on stable storage, and so is its intent.
+	if err := s.trust.write(s.confirmation(root, next)); err != nil {
 		return s.inDoubt(err)
 	}
+	used := s.root.Journal
+	s.adopt(root, next, &info)
+	s.counts.publishes.Add(1)
+	s.discardJournal(used)
+	return nil
+}
+
+// declare writes the intent, durably.
+func (s *Store) declare(root Root, added []*record) *Error {
+	intent := s.trustRecord()
+	intent.pending, intent.commits = root, len(added)
+	for _, r := range added {
+		if r.id != "" {
+			intent.ids = append(intent.ids, r.id)
+		}
+	}
+	err := s.trust.write(intent)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, new(notYet)):
+		return s.certain(err)
+	case errors.As(err, new(slotUnsure)):
+		return s.abort(err)
+	}
+	return s.inDoubt(err)
+}
+
+// put installs a file of the new state, whose intent is durable.
+func (s *Store) put(name string, c content) (vfs.Info, *Error) {
 	var lost *Error
-	info, err := s.dir.install(bundleName, raw, func() error {
-		// P5 cannot be taken back, and P4 took its time.
+	info, err := s.dir.install(name, c, func() error {
+		// The rename cannot be taken back, and writing the temp took its time.
 		if lost = s.recheck(); lost != nil {
 			return lost
 		}
 		return nil
 	})
 	switch {
+	case err == nil:
+		return info, nil
 	case lost != nil && (s.held() != nil || s.trust.changed() != nil):
 		// The trust file is not ours to take the intent back in. Whoever is ahead
 		// settles it, or has done so already.
-		return s.inDoubt(lost.Cause)
+		return info, s.inDoubt(lost.Cause)
 	case lost != nil:
-		return s.abort(lost)
+		return info, s.abort(lost)
 	case errors.As(err, new(notYet)):
-		return s.abort(err)
-	case err != nil:
-		return s.inDoubt(err)
+		return info, s.abort(err)
 	}
-	// Committed: the new state is on stable storage, and so is its intent.
-	if err := s.trust.write(s.confirmation(root, next)); err != nil {
-		return s.inDoubt(err)
-	}
-	s.adopt(root, next, &info)
-	return nil
+	return info, s.inDoubt(err)
 }
 
 // trustRecord is a record that names the present state and nothing else.
@@ -126,7 +153,13 @@ func (s *Store) abort(cause error) *Error {
 	err := s.trust.write(s.trustRecord())
 	if err == nil {
 		// A slot that failed to be written holds one thing or another by now.
-		s.trust.ring, s.trust.info, err = s.trust.bytes()
+		ring, info, e := s.trust.bytes()
+		if err = e; err == nil && !info.Same(s.trust.info) {
+			err = errTrustReplaced
+		}
+		if err == nil {
+			s.trust.ring = ring
+		}
 	}
 	if err != nil {
 		return s.inDoubt(errors.Join(cause, err))
@@ -140,12 +173,19 @@ func (s *Store) certain(cause error) *Error {
 
 // inDoubt stops the store: it takes no commits until it has settled.
 func (s *Store) inDoubt(cause error) *Error {
-	e := outcome(ErrInDoubt, &Error{Cause: cause})
-	s.mu.Lock()
-	s.doubt = e
-	s.mu.Unlock()
-	s.opts.Logger.Error("pawl: commit in doubt", "store", s.at.dir, "error", cause)
+	e := s.setDoubt(cause)
+	s.opts.Logger.Error("pawl: in doubt", "store", s.at.dir, "error", cause)
 	return e
+}
+
+func (s *Store) setDoubt(cause error) *Error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.doubt == nil { // the first reason is the one to tell
+		s.doubt = outcome(ErrInDoubt, &Error{Cause: cause})
+	}
+	s.trust.behind.Store(false) // nothing is flushed any more
+	return s.doubt
 }
 
 // recheck finds out, before anything is written, whether another writer has been at
@@ -159,12 +199,16 @@ func (s *Store) recheck() *Error {
 	}
 	now, err := s.dir.Lstat(bundleName)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && s.bundle == nil:
-		return nil
 	case err == nil && s.bundle == nil:
 		err = errorString("there is a bundle, and this process made none")
 	case err == nil && !unchanged(now, *s.bundle):
 		err = errorString("the bundle was replaced or changed")
+	}
+	if ignoreNotExist(err) == nil && s.bundle == nil {
+		return nil
+	}
+	if err == nil {
+		err = s.log.changed(s.dir)
 	}
 	if err != nil {
 		return s.stale(err)

@@ -106,11 +106,29 @@ func digestEntries(entries [][]byte) Digest {
 	return Digest(h.Sum(nil))
 }
 
-// seal encodes the record and extends the history by it. From then on the record
-// is immutable; its entries are copies.
-func (r *record) seal(before Digest) {
-	w := writer{}
-	w.u32(0)
+// Offsets in the head.
+const (
+	atRevision      = 4
+	atTime          = 12
+	atFirstSeq      = 20
+	atEntriesDigest = 32
+)
+
+// encode encodes the record. Its entries are copies from then on.
+func (r *record) encode() {
+	size := 4 + 8 + 8 + 8 + 4 + sha256.Size + 4 + 2 + len(r.program) + 2 + len(r.id) + 4 + 4
+	for _, p := range r.put {
+		size += 2 + len(p.name) + 8 + sha256.Size
+	}
+	for _, name := range r.deleted {
+		size += 2 + len(name)
+	}
+	head := size
+	for _, e := range r.entries {
+		size += 4 + len(e)
+	}
+	w := writer{make([]byte, 0, size)}
+	w.u32(uint32(head))
 	w.u64(uint64(r.revision))
 	w.u64(uint64(r.time))
 	w.u64(uint64(r.firstSeq))
@@ -129,21 +147,22 @@ func (r *record) seal(before Digest) {
 	for _, name := range r.deleted {
 		w.str(name)
 	}
-	head := len(w.b)
-	binary.LittleEndian.PutUint32(w.b, uint32(head))
-	r.history = chain(before, w.b)
-
+	entries := make([][]byte, 0, len(r.entries))
 	for _, e := range r.entries {
 		w.u32(uint32(len(e)))
 		w.bytes(e)
+		entries = append(entries, w.b[len(w.b)-len(e):len(w.b):len(w.b)])
 	}
-	r.raw = w.b
-	entries, at := make([][]byte, len(r.entries)), head
-	for i, e := range r.entries {
-		entries[i] = r.raw[at+4 : at+4+len(e) : at+4+len(e)]
-		at += 4 + len(e)
-	}
-	r.entries = entries
+	r.raw, r.entries = w.b, entries
+}
+
+// place writes revision, time and first seq into an encoded record, and extends the
+// history by it. Until somebody has seen the record, it may be placed anew.
+func (r *record) place(before Digest) {
+	binary.LittleEndian.PutUint64(r.raw[atRevision:], uint64(r.revision))
+	binary.LittleEndian.PutUint64(r.raw[atTime:], uint64(r.time))
+	binary.LittleEndian.PutUint64(r.raw[atFirstSeq:], uint64(r.firstSeq))
+	r.history = chain(before, r.raw[:binary.LittleEndian.Uint32(r.raw)])
 }
 
 // decodeRecord reads one record that fills raw, checks it whole and extends the

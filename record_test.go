@@ -204,7 +204,7 @@ func TestBundleRefuses(t *testing.T) {
 		}}
 		r := record{revision: 8, firstSeq: 20, deleted: []string{"gone"}, entriesDigest: digestEntries(nil)}
 		r.seal(s.base.history)
-		s = s.after(&r, nil, Digest{})
+		s = after(s, &r, nil, Digest{})
 		change(s)
 		return encodeBundle(s)
 	}
@@ -347,7 +347,7 @@ func TestStatesShareWithoutInterfering(t *testing.T) {
 		r := record{revision: base.version().Revision + 1, firstSeq: base.nextSeq(), id: id,
 			put: []partRef{{id, 1, sha256.Sum256([]byte("x"))}}, deleted: []string{"empty"}, entriesDigest: digestEntries(nil)}
 		r.seal(base.version().Digest)
-		return base.after(&r, map[string][]byte{id: []byte("x")}, Digest{7})
+		return after(base, &r, [][]byte{[]byte("x")}, Digest{7})
 	}
 	before := encodeBundle(base)
 	grow("given-up")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
@@ -62,11 +63,12 @@ func (r Recovery) clone() Recovery {
 // read, by the same install as in a commit. The order:
 //
 //	S1  read the trust file, read the store, decide; on any error stop here
-//	S2  install the bundle anew                       (only with an intent)
-//	S3  make the trust file that confirms, as a temp  (only with an intent)
+//	S2  install anew the file that the intent is about: the bundle, or the journal
+//	    as far as it belongs to the state             (only with an intent)
+//	S3  make the trust file that confirms, as a temp  (with an intent, and in Recover)
 //	S4  audit line                                    (with an intent, or an open after an unclean end)
-//	S5  rename the trust file into place: confirmed   (only with an intent)
-//	S6  sweep temps
+//	S5  rename the trust file into place: confirmed   (with an intent, and in Recover)
+//	S6  sweep temps, and journals that a later bundle has replaced or that are empty
 //
 // Until S5 is durable the intent stays, so being killed or losing power anywhere,
 // any number of times, leads back to S1 with the same decision. The audit line comes
@@ -78,21 +80,29 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 		return rec, e
 	}
 	s.trust.disown()
+	if err := s.log.close(); err != nil {
+		return rec, fail("", s.journalPath(), err)
+	}
 	if err := s.trust.read(); err != nil {
 		return rec, fail("", s.trust.path(), err)
 	}
-	f, err := readStore(s.dir, s.opts.Limits.Bundle)
+	f, err := readStore(s.dir, &s.opts.Limits)
 	if err != nil {
-		return rec, fail("", s.bundlePath(), err)
+		return rec, fail("", s.at.dir, err)
 	}
 	t := s.trust.newest
 	v, e := decide(&t, f)
 	if e != nil {
-		return rec, fail("", s.bundlePath(), s.otherStore(t.path, e))
+		return rec, fail("", filepath.Join(s.at.dir, f.culprit(&t)), s.otherStore(t.path, e))
 	}
-	st := f.state
-	if st == nil {
-		st = emptyState(t.store)
+	root := t.confirmed
+	if v == verdictLanded {
+		root = t.pending
+	}
+	st := emptyState(t.store)
+	if root != (Root{}) {
+		n, _ := f.at(root)
+		st = f.stateAt(n)
 	}
 	if e := s.relapse(st, &t, f); e != nil {
 		return rec, e
@@ -103,43 +113,98 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 	s.storeLock.sign(s.at.fsys.Owner())
 	s.trustLock.sign(s.at.fsys.Owner())
 
-	rec = Recovery{Unclean: opening && !t.closed, Confirmed: t.confirmed, Pending: t.pending,
+	rec = Recovery{Unclean: opening && !t.closed, Confirmed: root, Pending: t.pending,
 		Count: t.commits, Commits: t.ids, BrokenSlots: len(s.trust.broken)}
 	switch v {
 	case verdictLanded:
-		rec.Settled, rec.Confirmed = SettledLanded, t.pending
+		rec.Settled = SettledLanded
 	case verdictNotLanded:
 		rec.Settled = SettledNotLanded
 	}
-	if rec.Settled != SettledNothing && f.info != nil {
-		info, err := s.dir.install(bundleName, f.raw, nil)
-		if err != nil {
-			return rec, fail("", s.bundlePath(), err)
+	if rec.Settled != SettledNothing {
+		if e := s.anew(&t, f, root); e != nil {
+			return rec, e
 		}
-		f.info = &info
 	}
 	audit := func() error {
-		rec.Audit = s.audit(&rec, t.store)
+		if rec.Settled != SettledNothing {
+			rec.Audit = s.audit(&rec, t.store)
+		}
 		return nil
 	}
 	switch {
-	case rec.Settled != SettledNothing:
+	case rec.Settled != SettledNothing, !opening:
+		// In doubt without an intent, it is the record that may not be on disk.
 		if err := s.trust.replace(s.confirmation(rec.Confirmed, st), audit); err != nil {
 			return rec, fail("", s.trust.path(), err)
 		}
 	case rec.Unclean:
 		rec.Audit = s.audit(&rec, t.store)
 	}
-	for _, d := range []*directory{s.dir, s.trustDir} {
-		swept, err := d.sweep()
+	for _, sweep := range []struct {
+		dir  *directory
+		also []string
+	}{{s.dir, f.spent()}, {s.trustDir, nil}} {
+		swept, err := sweep.dir.sweep(sweep.also...)
 		if err != nil {
-			return rec, fail("", d.Path(), err)
+			return rec, fail("", sweep.dir.Path(), err)
 		}
 		rec.Swept = append(rec.Swept, swept...)
 	}
-	s.adoptAnew(rec.Confirmed, st, f.info)
+	s.adoptAnew(root, st, f.info)
+	if err := s.holdJournal(f); err != nil {
+		return rec, fail("", s.journalPath(), err)
+	}
+	s.startOver()
 	s.report(&rec)
 	return rec, nil
+}
+
+// anew installs the file that an intent is about, as the state has it that the intent
+// is settled on. What was durable before the intent was written, it has not touched.
+func (s *Store) anew(t *trustRecord, f *found, root Root) *Error {
+	name := journalName(t.pending.Epoch)
+	path := filepath.Join(s.at.dir, name)
+	switch {
+	case t.pending.Epoch == t.confirmed.Epoch && root.Journal > 0:
+		if _, err := s.dir.install(name, content{b: f.tail[:root.Journal], size: int64(len(f.tail))}, nil); err != nil {
+			return fail("", path, err)
+		}
+	case t.pending.Epoch == t.confirmed.Epoch:
+		// The journal was being made. There may be none to be seen, and one on the disk.
+		if err := s.dir.clear(name); err != nil {
+			return fail("", path, err)
+		}
+	case f.info != nil:
+		info, err := s.dir.install(bundleName, content{b: f.raw}, nil)
+		if err != nil {
+			return fail("", s.bundlePath(), err)
+		}
+		f.info = &info
+	}
+	return nil
+}
+
+// holdJournal takes hold of the journal that was found, or of none.
+func (s *Store) holdJournal(f *found) error {
+	if s.root.Journal == 0 {
+		s.planJournal(min(journalLeast, s.opts.Limits.Journal))
+		return nil
+	}
+	s.log = journal{name: journalName(f.root.Epoch), header: f.tail[:headerSize], size: int64(len(f.tail)), bundle: f.root,
+		before: &state{id: f.state.id, base: f.state.end()}}
+	return s.log.open(s.dir)
+}
+
+// startOver lets the commits that wait go on from the state that was settled on.
+func (s *Store) startOver() {
+	q := &s.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tip = s.tip()
+	if q.open != nil {
+		q.open.stale = true
+	}
 }
 
 // relapse refuses, in Recover, a state that does not hold what this process has
@@ -188,6 +253,7 @@ func (s *Store) Recover(ctx context.Context) (Recovery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.doubt, s.recovery = nil, rec
+	s.untold.Store(false)
 	return rec.clone(), nil
 }
 

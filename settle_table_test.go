@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,31 +30,97 @@ import (
 type grown struct {
 	parent *grown
 	st     *state
-	raw    []byte
+	raw    []byte // the bundle that it was published in; nil when it was not
+
+	// For a state that is in a journal.
+	base   *grown // whose bundle the journal goes with
+	file   []byte // the journal, as far as it belongs to the state
+	at     int64  // where its frame begins
+	end    int64  // where its frame ends
+	digest Digest
 }
 
 func (g *grown) root() Root {
-	if g == nil {
+	switch {
+	case g == nil:
 		return Root{}
+	case g.base != nil:
+		return Root{Revision: g.st.version().Revision, Epoch: g.base.st.epoch, Journal: int64(len(g.file)), Digest: g.digest}
 	}
 	return Root{Revision: g.st.version().Revision, Epoch: g.st.epoch, Digest: sha256.Sum256(g.raw)}
 }
 
-func (g *grown) descendsFrom(old *grown) bool {
-	for g != nil {
-		if g = g.parent; g == old {
-			return true
-		}
+// bundle is the state in the bundle on disk when g is the newest one.
+func (g *grown) bundle() *grown {
+	if g.base != nil {
+		return g.base
 	}
-	return false
+	return g
 }
 
-// grow makes the state that one more commit makes of g.
+// descendsFrom says whether the commits that made g begin with those that made old. A
+// state that was published anew is later than it was before.
+func (g *grown) descendsFrom(old *grown) bool {
+	is, was := idsSince(nil, g), []string(nil)
+	if old != nil {
+		was = idsSince(nil, old)
+	}
+	if len(is) == len(was) {
+		return slices.Equal(is, was) && g.root().Epoch > old.root().Epoch
+	}
+	return len(is) > len(was) && slices.Equal(is[:len(was)], was)
+}
+
+// grow makes the state that one more commit makes of g, published.
 func grow(id storeID, g *grown, what string) *grown {
 	before, replaced := emptyState(id), Digest{}
 	if g != nil {
 		before, replaced = g.st, g.root().Digest
 	}
+	r, data := commitOn(before, what)
+	st := after(apart(before), r, data, replaced)
+	return &grown{parent: g, st: st, raw: encodeBundle(st)}
+}
+
+// checkpointed is the state g in a bundle of its own.
+func checkpointed(g *grown) *grown {
+	st := apart(g.st).published(g.root().Digest)
+	return &grown{parent: g, st: st, raw: encodeBundle(st)}
+}
+
+// tableJournal is the size of the journals here.
+const tableJournal = 5 * blockSize
+
+// extended makes the state that one more commit makes of g, in the journal: in a batch
+// of its own, or in that of g.
+func extended(g *grown, what string, sameBatch bool) *grown {
+	base, before := g.bundle(), g.digest
+	file := slices.Clip(g.file)
+	switch {
+	case g.base == nil:
+		header := journalHeader(g.st.id, g.root(), g.st.end(), tableJournal)
+		before = extendDigest(sha256.New(), g.root().Digest, header)
+		file = append(header, make([]byte, blockSize-len(header))...)
+	case sameBatch:
+		file = bytes.Clone(file[:g.end])
+	}
+	r, data := commitOn(g.st, what)
+	n := &grown{parent: g, base: base, at: roundUp(int64(len(file)), frameAlign)}
+	next := apart(g.st).grow()
+	next.add(r, data)
+	n.st = &next.state
+	n.file, n.digest = appendFrame(file, sha256.New(), before, r, data)
+	n.end = int64(len(n.file))
+	n.file = append(n.file, make([]byte, roundUp(n.end, blockSize)-n.end)...)
+	return n
+}
+
+// whole is the journal file of g.
+func (g *grown) whole() []byte {
+	return append(bytes.Clone(g.file), make([]byte, tableJournal-len(g.file))...)
+}
+
+func commitOn(before *state, what string) (*record, [][]byte) {
 	c := Change{ID: what, Entries: [][]byte{[]byte(what)}, Put: map[string][]byte{"state": []byte(what)}}
 	p, err := c.prepare(&Limits{Entry: 1 << 20, Part: 1 << 20, Commit: 1 << 20})
 	if err != nil {
@@ -64,11 +131,15 @@ func grow(id storeID, g *grown, what string) *grown {
 	r.firstSeq = before.nextSeq()
 	r.time = goldenTime.UnixNano()
 	r.seal(before.version().Digest)
-	// A state and its fork must not share the array that both append to.
-	alone := *before
-	alone.records = slices.Clip(slices.Clone(before.records))
-	st := alone.after(&r, p.data, replaced)
-	return &grown{g, st, encodeBundle(st)}
+	return &r, p.data
+}
+
+// apart is a copy of a state that does not share the array which both the state and a
+// fork of it would append to.
+func apart(s *state) *state {
+	c := *s
+	c.records = slices.Clip(slices.Clone(s.records))
+	return &c
 }
 
 // The states that the table is about. O is the old one and N the new one of a commit
@@ -91,25 +162,50 @@ var (
 	foreignO = grow(foreignID, grow(foreignID, foreignA, "two"), "three")
 	foreignN = grow(foreignID, foreignO, "four")
 
-	tableStates = []*grown{stateA, state2, stateO, stateN, state5, state7, forkA, forkO, forkN, onForkO}
+	// The same in a journal beside the bundle of 2: jO and jN are the states of three
+	// and four commits, pN is four on top of jO, published, and cO is jO, published.
+	jO       = extended(state2, "three", false)
+	jN       = extended(jO, "four", false)
+	jN2      = extended(jO, "four", true) // in one batch with three
+	j5       = extended(jN, "five", false)
+	jForkO   = extended(state2, "three, otherwise", false)
+	jForkN   = extended(jO, "four, otherwise", false)
+	pN       = grow(tableID, jO, "four")
+	cO       = checkpointed(jO)
+	jA       = extended(stateA, "two", false)
+	jOn3     = extended(stateO, "four", false)
+	foreign2 = grow(foreignID, foreignA, "two")
+	jForeign = extended(foreign2, "three", false)
+
+	tableStates = []*grown{stateA, state2, stateO, stateN, state5, state7, forkA, forkO, forkN, onForkO,
+		jO, jN, jN2, j5, jForkO, jForkN, pN, cO, jA}
 )
 
 // diskRow is something that may be in the store directory.
 type diskRow struct {
 	name  string
-	whole *grown // a bundle that is whole
+	whole *grown // the newest state that is whole
 	files map[string][]byte
 	dirs  []string
+	tail  tail // what is to be said of the journal that goes with the bundle
 
 	noDir  bool // there is no store directory
 	noLock bool // there is no lock file in it
 	temps  bool // of killed processes, in both directories, with what only looks like one
 }
 
-func flipped(raw []byte, at int) []byte {
-	b := bytes.Clone(raw)
-	b[(at+len(b))%len(b)] ^= 0x10
-	return b
+// tail describes a journal, or something in its place.
+type tail struct {
+	steps     []*grown // whole, from the bundle on
+	flaw      int64    // where something is wrong; 0: nowhere, or it is all wrong
+	wrong     bool     // something is, at flaw
+	used      int64    // where the last byte that is not zero ends
+	there     bool
+	empty     bool // it is a file of no bytes
+	irregular bool // it is no file
+	apart     bool // it goes with another bundle of the store
+	foreign   bool // it is another store's
+	later     bool // there is also one of a later epoch
 }
 
 func bundleRow(name string, raw []byte) diskRow {
@@ -125,6 +221,7 @@ func wholeRow(name string, g *grown) diskRow {
 func diskRows() []diskRow {
 	withJournal := wholeRow("O-and-a-journal", stateO)
 	withJournal.files["journal.000000000003"] = []byte("pawljrnl")
+	withJournal.tail = tail{there: true, wrong: true, used: 8}
 	oTemps, nTemps := wholeRow("O-and-temps", stateO), wholeRow("N-and-temps", stateN)
 	oTemps.temps, nTemps.temps = true, true
 	return []diskRow{
@@ -163,6 +260,102 @@ func diskRows() []diskRow {
 		{name: "journal", files: map[string][]byte{"journal.000000000003": []byte("pawljrnl")}},
 		withJournal, oTemps, nTemps,
 	}
+}
+
+// journalRow is the bundle of 2 with that file beside it.
+func journalRow(name string, file []byte, steps ...*grown) diskRow {
+	d := wholeRow(name, state2)
+	d.files["journal.000000000002"] = file
+	d.tail = tail{there: true, empty: len(file) == 0, steps: steps, used: usedBytes(file)}
+	if len(steps) > 0 {
+		d.whole = lastOf(steps)
+	}
+	return d
+}
+
+// wrongRow is one with a flaw in the journal.
+func wrongRow(name string, file []byte, flaw int64, steps ...*grown) diskRow {
+	d := journalRow(name, file, steps...)
+	d.tail.wrong, d.tail.flaw = true, flaw
+	return d
+}
+
+// with is the row with another file in the store directory.
+func (d diskRow) with(name string, b []byte) diskRow {
+	d.files = maps.Clone(d.files)
+	d.files[name] = b
+	return d
+}
+
+func journalRows() []diskRow {
+	ones := bytes.Repeat([]byte{0xff}, blockSize)
+	half := jN.at + (jN.end-jN.at)/2 // of the frame of N
+	later := journalRow("jO-and-a-later", jO.whole(), jO).with("journal.000000000003", jOn3.whole())
+	later.tail.later = true
+	onlyLater := wholeRow("only-a-later", state2).with("journal.000000000003", jOn3.whole())
+	onlyLater.tail.later = true
+	dir := wholeRow("directory", state2)
+	dir.dirs = []string{"journal.000000000002"}
+	dir.tail = tail{there: true, irregular: true}
+	of := func(d diskRow, set func(*tail)) diskRow {
+		set(&d.tail)
+		return d
+	}
+	others, foreign := func(t *tail) { t.apart = true }, func(t *tail) { t.foreign = true }
+	return []diskRow{
+		wholeRow("none", state2),
+		journalRow("jO", jO.whole(), jO),
+		journalRow("jN", jN.whole(), jO, jN),
+		journalRow("j5", j5.whole(), jO, jN, j5),
+		journalRow("fork-of-jO", jForkO.whole(), jForkO),
+		journalRow("fork-of-jN", jForkN.whole(), jO, jForkN),
+		wholeRow("pN", pN),
+		wholeRow("pN-and-jO", pN).with("journal.000000000002", jO.whole()),
+		wholeRow("cO", cO),
+		wholeRow("cO-and-jO", cO).with("journal.000000000002", jO.whole()),
+		wholeRow("A", stateA),
+		of(wholeRow("A-and-jO", stateA).with("journal.000000000002", jO.whole()), func(t *tail) { t.later = true }),
+		wrongRow("torn-jN", patched(jN.whole(), int(half), make([]byte, blockSize)...), jN.at, jO),
+		wrongRow("ones-for-jN", patched(jO.whole(), 8192, ones...), 8192, jO),
+		wrongRow("end-of-jN's-block", patched(jO.whole(), 12287, 1), 8192, jO),
+		wrongRow("byte-after-jN's-block", patched(jO.whole(), 12288, 1), 8192, jO),
+		wrongRow("jN-and-a-byte", patched(jN.whole(), 12288, 1), 12288, jO, jN),
+		wrongRow("padding", patched(jO.whole(), 8191, 1), roundUp(jO.end, frameAlign), jO),
+		wrongRow("padding-begins", patched(jO.whole(), int(jO.end), 1), jO.end, jO),
+		journalRow("frame-in-padding", jN2.whole(), jO, jN2),
+		wrongRow("jO-flipped", flipped(jO.whole(), 4096+60), 4096),
+		wrongRow("jO-length-flipped", flipped(jO.whole(), 4096), 4096),
+		wrongRow("header-flipped", flipped(jO.whole(), 60), 0),
+		wrongRow("after-header", patched(jO.whole(), 256, 1), 0),
+		wrongRow("before-frames", patched(jO.whole(), 4095, 1), 0),
+		wrongRow("zeros", make([]byte, tableJournal), 0),
+		wrongRow("empty", []byte{}, 0),
+		journalRow("header-and-zeros", patched(jO.whole(), 4096, make([]byte, 4096)...)),
+		wrongRow("hole", patched(jN.whole(), 4096, make([]byte, 4096)...), 4096),
+		wrongRow("cut-to-jO", jO.file, 0),
+		wrongRow("cut-in-header", jO.file[:100], 0),
+		wrongRow("a-block-more", append(jO.whole(), make([]byte, blockSize)...), 0),
+		wrongRow("a-byte-more", append(jO.whole(), 0), 0),
+		of(wrongRow("other-bundle's", jA.whole(), 0), others),
+		of(wrongRow("other-epoch's", jOn3.whole(), 0), others),
+		of(wrongRow("other-store's", jForeign.whole(), 0), foreign),
+		later, onlyLater,
+		journalRow("jO-and-an-earlier", jO.whole(), jO).with("journal.000000000001", jA.whole()),
+		journalRow("jO-and-other-names", jO.whole(), jO).with("journal.1", nil).with("journal.bak", nil),
+		dir,
+		{name: "newer-format", files: map[string][]byte{bundleName: state2.raw, "journal.000000000002": newerJournal(jO.whole())}},
+		bundleRow("2-flipped-and-jO", flipped(state2.raw, headerSize+30)).with("journal.000000000002", jO.whole()),
+		bundleRow("zero-length-and-jO", nil).with("journal.000000000002", jO.whole()),
+		{name: "jO-and-no-bundle", files: map[string][]byte{"journal.000000000002": jO.whole()}},
+	}
+}
+
+// newerJournal is a journal with a flag that this program does not know.
+func newerJournal(raw []byte) []byte {
+	b := bytes.Clone(raw)
+	b[20] = 1
+	binary.LittleEndian.PutUint32(b[headerSize-4:], crc32.Checksum(b[:headerSize-4], castagnoli))
+	return b
 }
 
 // newerBundle is a bundle with a flag that this program does not know.
@@ -216,9 +409,68 @@ text              untrusted  trust    damaged       damaged       unauthorized+d
 newer-format      untrusted  trust    version       version       version               version
 directory         untrusted  trust    unauthorized  unauthorized  unauthorized          unauthorized
 journal           untrusted  trust    unauthorized  missing       unauthorized          missing
-O-and-a-journal   untrusted  trust    behind        clean         unauthorized          not
+O-and-a-journal   untrusted  trust    behind        unauthorized  unauthorized          unauthorized
 O-and-temps       untrusted  trust    behind        clean         unauthorized          not
 N-and-temps       untrusted  trust    behind        behind        unauthorized          landed
+`
+
+// The table of what may stand in the place of the journal. Trust names the bundle of 2
+// alone, or jO in the journal beside it; what is pending makes the journal (jO),
+// extends it (jN), or publishes (pN, cO).
+//
+// Up to the length that trust names every byte counts, padding included. From there
+// to the length of what is pending, under the same bundle, anything may be: what an
+// append leaves that is cut off. Beyond that nothing may be. Zeros from a frame's
+// beginning on are an older copy; a file that is not there, where trust names one, is
+// that too, and missing. Where trust names none, a file of no bytes is none.
+const journalTable = `
+disk                   confirmed(2)  confirmed(jO)  pending(2,jO)  pending(jO,jN)        pending(jO,pN)        pending(jO,cO)
+
+none                   clean         missing+older  not            missing+older         missing+older         missing+older
+jO                     behind        clean          landed         not                   not                   not
+jN                     behind        behind         unauthorized   landed                unauthorized          unauthorized
+j5                     behind        behind         unauthorized   unauthorized          unauthorized          unauthorized
+fork-of-jO             behind        unauthorized   unauthorized   unauthorized          unauthorized          unauthorized
+fork-of-jN             behind        behind         unauthorized   not                   unauthorized          unauthorized
+pN                     behind        behind         unauthorized   unauthorized          landed                unauthorized
+pN-and-jO              behind        behind         unauthorized   unauthorized          landed                unauthorized
+cO                     behind        behind         unauthorized   unauthorized          unauthorized          landed
+cO-and-jO              behind        behind         unauthorized   unauthorized          unauthorized          landed
+A                      older         older          older          older                 older                 older
+A-and-jO               older         older          older          older                 older                 older
+torn-jN                behind        unauthorized   unauthorized   not                   unauthorized          unauthorized
+ones-for-jN            behind        unauthorized   unauthorized   not                   unauthorized          unauthorized
+end-of-jN's-block      behind        unauthorized   unauthorized   not                   unauthorized          unauthorized
+byte-after-jN's-block  behind        unauthorized   unauthorized   unauthorized          unauthorized          unauthorized
+jN-and-a-byte          behind        behind         unauthorized   unauthorized          unauthorized          unauthorized
+padding                behind        damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+padding-begins         behind        damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+frame-in-padding       behind        damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+jO-flipped             unauthorized  damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+jO-length-flipped      unauthorized  damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+header-flipped         unauthorized  damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+after-header           unauthorized  damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+before-frames          unauthorized  damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+zeros                  unauthorized  damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+empty                  clean         damaged        not            unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+header-and-zeros       unauthorized  older          unauthorized   older                 older                 older
+hole                   unauthorized  damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+cut-to-jO              unauthorized  damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+cut-in-header          unauthorized  damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+a-block-more           unauthorized  damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+a-byte-more            unauthorized  damaged        unauthorized   unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+other-bundle's         unauthorized  unauthorized   unauthorized   unauthorized          unauthorized          unauthorized
+other-epoch's          unauthorized  unauthorized   unauthorized   unauthorized          unauthorized          unauthorized
+other-store's          foreign       foreign        unauthorized+foreign  unauthorized+foreign  unauthorized+foreign  unauthorized+foreign
+jO-and-a-later         unauthorized  unauthorized   unauthorized   unauthorized          unauthorized          unauthorized
+only-a-later           unauthorized  missing+older  unauthorized   missing+older         missing+older         missing+older
+jO-and-an-earlier      behind        clean          landed         not                   not                   not
+jO-and-other-names     behind        clean          landed         not                   not                   not
+directory              unauthorized  unauthorized   unauthorized   unauthorized          unauthorized          unauthorized
+newer-format           version       version        version        version               version               version
+2-flipped-and-jO       damaged       damaged        unauthorized+damaged  unauthorized+damaged  unauthorized+damaged  unauthorized+damaged
+zero-length-and-jO     missing       missing        missing        missing               missing               missing
+jO-and-no-bundle       missing       missing        missing        missing               missing               missing
 `
 
 // outcomeClasses are the names of the table for the classes of errors.
@@ -259,7 +511,9 @@ func trustColumns() map[string]trustColumn {
 			r.history = confirmed.st.version().Digest
 		}
 		if pending != nil {
-			r.pending, r.commits, r.ids = pending.root(), 1, []string{pending.st.records[len(pending.st.records)-1].id}
+			r.pending = pending.root()
+			r.ids = idsSince(confirmed, pending)
+			r.commits = len(r.ids)
 		} else {
 			r.closed = true
 		}
@@ -273,6 +527,14 @@ func trustColumns() map[string]trustColumn {
 		return trustColumn{ring: makeRing(rs...), confirmed: confirmed, pending: pending, intent: pending != nil, closed: pending == nil}
 	}
 	return map[string]trustColumn{
+		"confirmed(2)":   col(state2, nil),
+		"confirmed(jO)":  col(jO, nil),
+		"pending(2,jO)":  col(state2, jO),
+		"pending(jO,jN)": col(jO, jN),
+		"pending(jO,pN)": col(jO, pN),
+		"pending(jO,cO)": col(jO, cO),
+		"pending(2,jN2)": col(state2, jN2),
+
 		"no-trust":     {},
 		"damaged":      {ring: make([]byte, ringSize)}, // zeros
 		"confirmed(0)": col(nil, nil),
@@ -280,6 +542,18 @@ func trustColumns() map[string]trustColumn {
 		"pending(0,A)": col(nil, stateA),
 		"pending(O,N)": col(stateO, stateN),
 	}
+}
+
+// idsSince are the ids of the commits that make pending of confirmed.
+func idsSince(confirmed, pending *grown) (ids []string) {
+	n := 0
+	if confirmed != nil {
+		n = len(confirmed.st.records)
+	}
+	for _, r := range pending.st.records[n:] {
+		ids = append(ids, r.id)
+	}
+	return ids
 }
 
 const tableTemp = "tmp-0123456789abcdef"
@@ -365,16 +639,41 @@ func touched(before, after map[string]fs.FileInfo) (names []string) {
 }
 
 // TestSettleTable opens every combination of a trust file and a store directory.
-func TestSettleTable(t *testing.T) {
+func TestSettleTable(t *testing.T) { checkTable(t, settleTable, diskRows()) }
+
+// TestSettleJournalTable does so with a journal beside the bundle.
+func TestSettleJournalTable(t *testing.T) { checkTable(t, journalTable, journalRows()) }
+
+// TestSettleBatch: the commits of a batch land together, or none of them does.
+func TestSettleBatch(t *testing.T) {
+	c := trustColumns()["pending(2,jN2)"]
+	torn := patched(jN2.whole(), int(jN2.at)+50, make([]byte, 100)...)
+	for _, tt := range []struct {
+		d    diskRow
+		want string
+	}{
+		{journalRow("both", jN2.whole(), jO, jN2), "landed"},
+		{journalRow("the first", jO.whole(), jO), "unauthorized"},
+		{wrongRow("the second torn", torn, jN2.at, jO), "unauthorized"},
+		{wrongRow("the first torn", patched(jN2.whole(), 4096+50, 0, 0, 0, 0, 0, 0, 0), 4096), "unauthorized"},
+		{wrongRow("the second alone", patched(jN2.whole(), 4096, make([]byte, jN2.at-4096)...), 4096), "unauthorized"},
+		{journalRow("none", patched(jN2.whole(), 4096, make([]byte, 4096)...)), "unauthorized"},
+		{journalRow("in two batches", jN.whole(), jO, jN), "unauthorized"},
+	} {
+		t.Run(tt.d.name, func(t *testing.T) { openCell(t, tt.d, c, tt.want) })
+	}
+}
+
+func checkTable(t *testing.T, table string, disks []diskRow) {
 	rows := map[string]diskRow{}
-	for _, d := range diskRows() {
+	for _, d := range disks {
 		rows[d.name] = d
 	}
 	columns := trustColumns()
-	lines := slices.DeleteFunc(strings.Split(settleTable, "\n"), func(l string) bool { return l == "" })
+	lines := slices.DeleteFunc(strings.Split(table, "\n"), func(l string) bool { return l == "" })
 	head := strings.Fields(lines[0])[1:]
-	if len(head) != len(columns) || len(lines)-1 != len(rows) {
-		t.Fatalf("the table has %d columns and %d rows; there are %d and %d", len(head), len(lines)-1, len(columns), len(rows))
+	if len(head) != 6 || len(lines)-1 != len(rows) || len(rows) != len(disks) {
+		t.Fatalf("the table has %d columns and %d rows; there are %d rows", len(head), len(lines)-1, len(rows))
 	}
 	for row, line := range lines[1:] {
 		cells := strings.Fields(line)
@@ -454,6 +753,12 @@ func openCell(t *testing.T, d diskRow, c trustColumn, want string) {
 			t.Errorf("evidence: %+v", e)
 		}
 	}
+	if d.tail.wrong && !d.tail.apart && !d.tail.foreign && strings.Contains(want, "damaged") {
+		says := fmt.Sprintf("journal.000000000002, at byte %d: ", d.tail.flaw)
+		if !strings.Contains(err.Error(), says) || filepath.Base(e.Path) != "journal.000000000002" {
+			t.Errorf("%v does not say %q", err, says)
+		}
+	}
 	after := testkit.Snapshot(t, r.dir, r.trust)
 	if d.noLock {
 		delete(after, filepath.Join(r.dir, lockName)) // it proves nothing
@@ -497,11 +802,20 @@ func (r *rig) checkSettled(d diskRow, c trustColumn, s *Store, identities map[st
 	}
 	wantRec := Recovery{Settled: rec.Settled, Confirmed: now.root(), Unclean: c.intent, Pending: c.pending.root()}
 	if c.intent {
-		wantRec.Count, wantRec.Commits = 1, []string{c.pending.st.records[len(c.pending.st.records)-1].id}
+		wantRec.Commits = idsSince(c.confirmed, c.pending)
+		wantRec.Count = len(wantRec.Commits)
 	}
 	if d.temps {
 		wantRec.Swept = []string{tableTemp, "session." + tableTemp}
 	}
+	var older []string // journals of bundles that are gone, or empty
+	for name, b := range d.files {
+		epoch, ok := journalEpoch(name)
+		if ok && now != nil && (epoch < now.root().Epoch || epoch == now.root().Epoch && len(b) == 0 && !c.intent) {
+			older = append(older, name)
+		}
+	}
+	wantRec.Swept = append(wantRec.Swept, older...)
 	if diff := cmp.Diff(wantRec, rec); diff != "" {
 		t.Errorf("Recovery (-want +got): %s", diff)
 	}
@@ -510,6 +824,18 @@ func (r *rig) checkSettled(d diskRow, c trustColumn, s *Store, identities map[st
 	files := map[string][]byte{"session/lock": nil, "trust/session.lock": nil, "trust/session.trust": nil}
 	for name, b := range d.files {
 		files["session/"+name] = b
+	}
+	for _, name := range older {
+		delete(files, "session/"+name)
+	}
+	inJournal := c.intent && now != nil && c.pending.root().Epoch == c.confirmed.root().Epoch
+	journal := journalName(now.root().Epoch)
+	journalThere := d.tail.there
+	if inJournal && now.base != nil {
+		file := bytes.Clone(now.file)
+		files["session/"+journal] = append(file, make([]byte, len(d.files[journal])-len(file))...)
+	} else if inJournal {
+		delete(files, "session/"+journal)
 	}
 	if d.temps {
 		for _, name := range notTemps {
@@ -533,6 +859,10 @@ func (r *rig) checkSettled(d diskRow, c trustColumn, s *Store, identities map[st
 	switch {
 	case c.ring == nil:
 		anew = []string{"session.trust"}
+	case inJournal && (now.base != nil || journalThere):
+		anew = []string{journal, "session.audit", "session.trust"}
+	case inJournal:
+		anew = []string{"session.audit", "session.trust"}
 	case c.intent && now != nil:
 		anew = []string{"bundle", "session.audit", "session.trust"}
 	case c.intent:
@@ -540,8 +870,9 @@ func (r *rig) checkSettled(d diskRow, c trustColumn, s *Store, identities map[st
 	}
 	if d.temps {
 		anew = append(anew, tableTemp, "session."+tableTemp)
-		slices.Sort(anew)
 	}
+	anew = append(anew, older...)
+	slices.Sort(anew)
 	if diff := cmp.Diff(anew, touched(identities, r.identities())); diff != "" {
 		t.Errorf("made or written anew (-want +got): %s", diff)
 	}
@@ -760,21 +1091,21 @@ func TestDecide(t *testing.T) {
 		f *found
 	}
 	var disks []seen
-	for _, d := range diskRows() {
+	for _, d := range append(diskRows(), journalRows()...) {
 		if d.name == "newer-format" {
 			continue // readStore has an error for it, and decide is not asked
 		}
 		r := newRig(t)
 		r.lay(d, trustColumn{})
-		var dir vfs.Dir
+		var dir *directory
 		if !d.noDir {
 			opened, err := vfs.OS().OpenDir(r.dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir = opened
+			dir = &directory{Dir: opened}
 		}
-		f, err := readStore(dir, 1<<20)
+		f, err := readStore(dir, &Limits{Bundle: 1 << 20, Journal: 1 << 20})
 		if err != nil {
 			t.Fatalf("%s: %v", d.name, err)
 		}
@@ -811,7 +1142,7 @@ func TestDecide(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []string{"clean", "landed", "not", "missing", "older", "behind", "foreign", "damaged", "unauthorized", "unauthorized+foreign", "unauthorized+damaged"} {
+	for _, v := range []string{"clean", "landed", "not", "missing", "missing+older", "older", "behind", "foreign", "damaged", "unauthorized", "unauthorized+foreign", "unauthorized+damaged"} {
 		if count[v] == 0 {
 			t.Errorf("nothing came to %q", v)
 		}
@@ -822,36 +1153,103 @@ func TestDecide(t *testing.T) {
 // judge is the table of recover.go once more, by who descends from whom.
 func judge(confirmed, pending *grown, d diskRow) string {
 	bundle, isFile := d.files[bundleName]
-	_, journal := d.files["journal.000000000003"]
 	foreign := strings.HasPrefix(d.name, "foreign")
-	nothing := !isFile && len(d.dirs) == 0
+	nothing := !isFile && !slices.Contains(d.dirs, bundleName)
+	journal := nothing && len(d.files) > 0
 	intent := pending != nil
-	damaged := func(what string) string {
+	refused := func(what string) string {
 		if intent {
 			return "unauthorized+" + what
 		}
 		return what
 	}
 	switch {
-	case intent && d.whole == pending:
-		return "landed"
 	case nothing && confirmed == nil && journal:
 		return "unauthorized"
 	case nothing && confirmed != nil, isFile && len(bundle) == 0 && confirmed != nil:
 		return "missing"
-	case !nothing && foreign:
-		return damaged("foreign")
-	case !nothing && !isFile:
-		return "unauthorized"
-	case !nothing && d.whole == nil:
-		return damaged("damaged")
-	case d.whole == confirmed && intent:
+	case nothing && intent:
 		return "not"
-	case d.whole == confirmed:
+	case nothing:
 		return "clean"
-	case confirmed != nil && d.whole.st.version().Revision < confirmed.st.version().Revision:
+	case foreign:
+		return refused("foreign")
+	case !isFile:
+		return "unauthorized"
+	case d.whole == nil:
+		return refused("damaged")
+	case intent && d.standing(pending, 0) == "same":
+		return "landed"
+	}
+	residue := 0
+	if intent && pending.root().Epoch == confirmed.root().Epoch {
+		residue = int(pending.root().Journal)
+	}
+	switch is := d.standing(confirmed, int64(residue)); is {
+	case "same":
+		if intent {
+			return "not"
+		}
+		return "clean"
+	case "behind":
+		if intent {
+			return "unauthorized"
+		}
+		return is
+	case "damaged", "foreign":
+		return refused(is)
+	default:
+		return is
+	}
+}
+
+// standing is how a row with a bundle that is whole stands to a state, when what is in
+// the journal up to residue may be anything.
+func (d *diskRow) standing(g *grown, residue int64) string {
+	j, bundle := &d.tail, d.whole.bundle()
+	length := g.root().Journal
+	steps := -1 // those that belong to g
+	if g == bundle {
+		steps = 0
+	}
+	for i, s := range j.steps {
+		if s == g {
+			steps = i + 1
+		}
+	}
+	odd := j.irregular || j.later
+	switch {
+	case steps >= 0 && odd:
+		return "unauthorized"
+	case steps >= 0 && j.wrong && j.flaw < length, steps >= 0 && steps < len(j.steps) && j.steps[steps].at < length:
+		return "damaged"
+	case steps >= 0 && j.used <= max(length, residue) && (!j.there || j.empty || length > 0):
+		return "same"
+	case steps >= 0 && len(j.steps) > steps:
+		return "behind"
+	case steps >= 0 && j.foreign:
+		return "foreign"
+	case steps >= 0:
+		return "unauthorized"
+	case g != nil && g.base != nil && g.base.root().Epoch == bundle.st.epoch:
+		// Of this bundle's journal, or of that of a fork.
+		switch {
+		case !j.there:
+			return "missing+older"
+		case j.irregular || j.apart:
+			return "unauthorized"
+		case j.foreign:
+			return "foreign"
+		case j.wrong && j.flaw < length:
+			return "damaged"
+		case d.whole.st.version().Revision < g.st.version().Revision:
+			return "older"
+		}
+		return "unauthorized"
+	case g != nil && bundle.st.version().Revision < g.st.version().Revision,
+		g != nil && bundle.st.version().Revision == g.st.version().Revision && bundle.st.epoch < g.root().Epoch:
 		return "older"
-	case d.whole.descendsFrom(confirmed) && !intent:
+	case bundle.descendsFrom(g):
 		return "behind"
 	}
 	return "unauthorized"

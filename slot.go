@@ -82,32 +82,46 @@ func quoteIDs(ids []string) string {
 	return b.String()
 }
 
-func (r Root) line() string {
+// appendLine appends a root as it stands in a slot.
+func (r Root) appendLine(b []byte) []byte {
 	if r == (Root{}) {
-		return "0"
+		return append(b, '0')
 	}
-	return fmt.Sprintf("%d %d %d %s", r.Revision, r.Epoch, r.Journal, r.Digest)
+	b = append(strconv.AppendUint(b, uint64(r.Revision), 10), ' ')
+	b = append(strconv.AppendUint(b, r.Epoch, 10), ' ')
+	b = append(strconv.AppendInt(b, r.Journal, 10), ' ')
+	return r.Digest.append(b)
 }
 
 // encode returns the slot that says r.
-func (r *trustRecord) encode() []byte {
-	b := bytes.NewBuffer(make([]byte, 0, slotSize))
-	fmt.Fprintf(b, "%s %d %d 0 0\n", trustMagic, formatVersion, r.compatible)
-	fmt.Fprintf(b, "store %x\n", r.store[:])
-	fmt.Fprintf(b, "sequence %d\n", r.sequence)
-	fmt.Fprintf(b, "confirmed %s\n", r.confirmed.line())
+func (r *trustRecord) encode() []byte { return r.appendSlot(make([]byte, 0, slotSize)) }
+
+// appendSlot appends the slot that says r to no bytes. Each commit does so twice, hence
+// without package fmt.
+func (r *trustRecord) appendSlot(b []byte) []byte {
+	b = append(append(b, trustMagic...), ' ')
+	b = append(strconv.AppendUint(b, formatVersion, 10), ' ')
+	b = append(strconv.AppendUint(b, uint64(r.compatible), 10), " 0 0\n"...)
+	b = append(hex.AppendEncode(append(b, "store "...), r.store[:]), '\n')
+	b = append(strconv.AppendUint(append(b, "sequence "...), r.sequence, 10), '\n')
+	b = append(r.confirmed.appendLine(append(b, "confirmed "...)), '\n')
 	if r.confirmed != (Root{}) {
-		fmt.Fprintf(b, "history %s\n", r.history)
+		b = append(r.history.append(append(b, "history "...)), '\n')
 	}
 	if r.intent() {
-		fmt.Fprintf(b, "pending %s\n", r.pending.line())
-		fmt.Fprintf(b, "commits %d%s\n", r.commits, quoteIDs(r.ids))
+		b = append(r.pending.appendLine(append(b, "pending "...)), '\n')
+		b = strconv.AppendInt(append(b, "commits "...), int64(r.commits), 10)
+		b = append(append(b, quoteIDs(r.ids)...), '\n')
 	}
-	b.WriteString("state " + map[bool]string{false: "open", true: "closed"}[r.closed] + "\n")
-	b.WriteString("path " + r.path + "\n")
-	fmt.Fprintf(b, "sum %s\n", Digest(sha256.Sum256(b.Bytes())))
-	b.Write(blankSlot[min(b.Len(), slotSize):])
-	return b.Bytes()
+	state := "open"
+	if r.closed {
+		state = "closed"
+	}
+	b = append(append(append(b, "state "...), state...), '\n')
+	b = append(append(append(b, "path "...), r.path...), '\n')
+	sum := Digest(sha256.Sum256(b))
+	b = append(sum.append(append(b, "sum "...)), '\n')
+	return append(b, blankSlot[min(len(b), slotSize):]...)
 }
 
 // blankSlot is a slot that nothing was written to.
@@ -188,6 +202,9 @@ func (r *Root) scan(s string) error {
 	var digest string
 	if _, err := fmt.Sscanf(s, "%d %d %d %s", &r.Revision, &r.Epoch, &r.Journal, &digest); err != nil {
 		return err
+	}
+	if r.Journal < 0 {
+		return errorString("a negative length")
 	}
 	return r.Digest.UnmarshalText([]byte(digest))
 }

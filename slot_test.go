@@ -339,3 +339,17 @@ func TestQuotePath(t *testing.T) {
 		}
 	}
 }
+
+// TestSlotJournalLength: a journal has no negative length.
+func TestSlotJournalLength(t *testing.T) {
+	for _, set := range []func(*trustRecord){
+		func(r *trustRecord) { r.confirmed.Journal = -blockSize },
+		func(r *trustRecord) { r.pending.Journal = -1 },
+	} {
+		r := goldenSlot()
+		set(&r)
+		if _, err := decodeSlot(r.encode()); err == nil {
+			t.Errorf("accepted: %+v", r)
+		}
+	}
+}

@@ -65,6 +65,39 @@ func (r *rig) elsewhere(commits int) {
 	}
 }
 
+// glob lists files of the rig by a slash pattern.
+func (r *rig) glob(pattern string) []string {
+	r.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(r.base, filepath.FromSlash(pattern)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return paths
+}
+
+// journal is the one that there is, or "".
+func (r *rig) journal() string {
+	r.t.Helper()
+	paths := r.glob("session/journal.*")
+	if len(paths) > 1 {
+		r.t.Fatalf("journals: %v", paths)
+	}
+	return strings.Join(paths, "")
+}
+
+// scribble writes a byte to a file.
+func (r *rig) scribble(path string, at int64) {
+	r.t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil {
+		_, err = f.WriteAt([]byte{'!'}, at)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func (r *rig) lockFiles() []string {
 	return []string{filepath.Join(r.trust, "session.lock"), filepath.Join(r.dir, lockName)}
 }
@@ -101,10 +134,18 @@ var meanwhiles = []struct {
 		newer := r.inside("newer")
 		r.copyTo(newer)
 		newer.elsewhere(2)
-		for _, name := range []string{"session/bundle", "trust/session.trust"} {
-			r.aside(filepath.Join(r.base, name))
-			if err := os.Rename(filepath.Join(newer.base, name), filepath.Join(r.base, name)); err != nil {
-				r.t.Fatal(err)
+		for _, files := range []string{"session/bundle", "session/journal.*", "trust/session.trust"} {
+			for _, path := range r.glob(files) {
+				r.aside(path)
+			}
+			for _, path := range newer.glob(files) {
+				rel, err := filepath.Rel(newer.base, path)
+				if err == nil {
+					err = os.Rename(path, filepath.Join(r.base, rel))
+				}
+				if err != nil {
+					r.t.Fatal(err)
+				}
 			}
 		}
 	}},
@@ -137,6 +178,9 @@ var meanwhiles = []struct {
 	}},
 	{"bundle replaced by its copy", 2, false, false, func(r *rig) { r.swap(filepath.Join(r.dir, "bundle")) }},
 	{"bundle gone", -1, false, false, func(r *rig) { r.aside(filepath.Join(r.dir, "bundle")) }},
+	{"journal replaced by its copy", 2, false, false, func(r *rig) { r.swap(r.journal()) }},
+	{"journal gone", -1, false, false, func(r *rig) { r.aside(r.journal()) }},
+	{"journal made longer", -1, false, false, func(r *rig) { r.scribble(r.journal(), 16*blockSize) }},
 	{"store directory replaced by its copy", 2, true, false, func(r *rig) { r.swap(r.dir) }},
 	{"trust directory replaced by its copy", 2, true, false, func(r *rig) { r.swap(r.trust) }},
 	{"store directory gone", -1, true, false, func(r *rig) { r.aside(r.dir) }},
@@ -147,8 +191,21 @@ var meanwhiles = []struct {
 // so do locks that are no longer its own (24).
 func TestStaleWriter(t *testing.T) {
 	for _, m := range meanwhiles {
-		for _, wrote := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/%v", m.name, map[bool]string{false: "opened", true: "has written"}[wrote]), func(t *testing.T) {
+		for _, how := range []struct {
+			name, from string
+			opts       *Options
+			wrote      bool
+		}{
+			{"publish, opened", "two", publishing(), false},
+			{"publish, has written", "one", publishing(), true},
+			{"extend, opened", "journal", nil, false},
+			{"extend, has written", "one", nil, true},
+		} {
+			wrote, ofJournal := how.wrote, strings.HasPrefix(m.name, "journal ")
+			if ofJournal && how.opts != nil {
+				continue // there is none
+			}
+			t.Run(m.name+"/"+how.name, func(t *testing.T) {
 				if m.unix && onWindows {
 					t.Skip("Windows does not rename a directory with open files in it")
 				}
@@ -156,7 +213,8 @@ func TestStaleWriter(t *testing.T) {
 					t.Skip("Wine does not rename over a file that a process has open")
 				}
 				r := newRig(t)
-				r.prepare(map[bool]string{false: "two", true: "one"}[wrote])
+				r.prepare(how.from)
+				r.opts = how.opts
 				s := r.mustOpen()
 				if wrote { // then it has the trust file open
 					if err := commitNth(r.ctx(), s, 2); err != nil {
@@ -211,18 +269,32 @@ func TestStaleWriter(t *testing.T) {
 // TestStaleRecover has a writer in doubt while another one settles it and goes on.
 // Its Recover and its Close leave that alone.
 func TestStaleRecover(t *testing.T) {
-	for _, at := range []string{"session Sync", "session/tmp-* Rename", "trust Sync"} {
-		t.Run(at, func(t *testing.T) {
-			if onWindows && at != "trust Sync" {
+	for _, tt := range []struct {
+		at, from string
+		opts     *Options
+		revision int // once the other has settled it
+	}{
+		{"session Sync", "one", publishing(), 2},
+		{"session/tmp-* Rename", "one", publishing(), 2},
+		{"trust Sync", "one", publishing(), 1},
+		{"session Sync", "one", nil, 2},
+		{"trust Sync", "one", nil, 1},
+		{firstJournal + " SyncData", "journal", nil, 3},
+		{"trust Sync", "journal", nil, 2},
+	} {
+		t.Run(tt.from+", "+strings.ReplaceAll(tt.at, "/", " "), func(t *testing.T) {
+			if onWindows && tt.at != "trust Sync" {
 				t.Skip("Wine does not rename over a file that a process has open, and the writer in doubt has the trust file open")
 			}
 			r := newRig(t)
-			r.prepare("one")
+			r.prepare(tt.from)
+			r.opts = tt.opts
 			s := r.mustOpen()
+			next := int(s.View().Version().Revision) + 1
 			p := &faultfs.Plan{N: 1, Action: faultfs.Action{Err: syscall.EIO, Done: true},
-				Only: func(c faultfs.Call) bool { return strings.HasPrefix(c.String(), at) }}
+				Only: func(c faultfs.Call) bool { return strings.HasPrefix(c.String(), tt.at) }}
 			r.fs.Set(p.Hook)
-			if _, err := s.Commit(r.ctx(), nthChange(2)); !errors.Is(err, ErrInDoubt) || len(p.Fired()) != 1 {
+			if _, err := s.Commit(r.ctx(), nthChange(next)); !errors.Is(err, ErrInDoubt) || len(p.Fired()) != 1 {
 				t.Fatalf("not in doubt: %v", err)
 			}
 			for _, l := range r.lockFiles() {
@@ -234,7 +306,7 @@ func TestStaleRecover(t *testing.T) {
 			if _, err := s.Recover(r.ctx()); !errors.Is(err, ErrStale) {
 				t.Errorf("Recover beside another writer: %v", err)
 			}
-			if _, err := s.Commit(r.ctx(), nthChange(2)); !errors.Is(err, ErrInDoubt) {
+			if _, err := s.Commit(r.ctx(), nthChange(next)); !errors.Is(err, ErrInDoubt) {
 				t.Errorf("still in doubt, a commit: %v", err)
 			}
 			if err := s.Close(); err != nil {
@@ -247,11 +319,7 @@ func TestStaleRecover(t *testing.T) {
 				t.Errorf("a stale writer changed something: %s", diff)
 			}
 			s = r.mustOpen()
-			revision := 3 // with what was in doubt not landed
-			if at != "trust Sync" {
-				revision = 4
-			}
-			if err := errors.Join(checkNth(s.View(), revision), s.Close()); err != nil {
+			if err := errors.Join(checkNth(s.View(), tt.revision+2), s.Close()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -261,7 +329,8 @@ func TestStaleRecover(t *testing.T) {
 // TestStaleOpen puts another writer between an Open and what it has read so far: an
 // Open takes what is there once it has the locks, and nothing older.
 func TestStaleOpen(t *testing.T) {
-	for _, from := range []string{"nothing", "empty", "one", "landed", "not landed", "first landed", "first not landed"} {
+	for from, revision := range map[string]int{"nothing": 0, "empty": 0, "one": 1, "landed": 2, "not landed": 1, "first landed": 1, "first not landed": 0,
+		"journal": 2, "making landed": 2, "making not landed": 1, "extend landed": 3, "extend torn": 2, "checkpoint landed": 2} {
 		t.Run(from, func(t *testing.T) {
 			probe := newRig(t)
 			probe.prepare(from)
@@ -282,8 +351,7 @@ func TestStaleOpen(t *testing.T) {
 					continue
 				}
 				n := int(s.View().Version().Revision)
-				want := map[string]int{"nothing": 1, "empty": 1, "one": 2, "landed": 3, "not landed": 2, "first landed": 2, "first not landed": 1}[from]
-				if err := errors.Join(checkNth(s.View(), want), commitNth(r.ctx(), s, n+1), s.Close()); err != nil {
+				if err := errors.Join(checkNth(s.View(), revision+1), commitNth(r.ctx(), s, n+1), s.Close()); err != nil {
 					t.Errorf("another writer came and went before call %d, %q: %v", at+1, calls[at], err)
 				}
 			}

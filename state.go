@@ -19,9 +19,10 @@ type state struct {
 	program  string
 	epoch    uint64
 	replaced Digest // the disk digest that this state's bundle replaced
+	size     int64  // of a bundle that holds this state
 }
 
-// origin is where the kept history begins.
+// origin is where a history goes on from.
 type origin struct {
 	revision Revision
 	nextSeq  Seq
@@ -36,7 +37,7 @@ type part struct {
 
 // emptyState is the state of a store that nothing was committed to.
 func emptyState(id storeID) *state {
-	return &state{id: id, base: origin{history: genesis(id), nextSeq: 1}, parts: map[string]part{}}
+	return &state{id: id, base: origin{history: genesis(id), nextSeq: 1}, parts: map[string]part{}, size: emptyBundle}
 }
 
 func (s *state) version() Version {
@@ -51,6 +52,12 @@ func (s *state) nextSeq() Seq {
 		return s.records[n-1].nextSeq()
 	}
 	return s.base.nextSeq
+}
+
+// end is where the next commit goes on from.
+func (s *state) end() origin {
+	v := s.version()
+	return origin{v.Revision, s.nextSeq(), v.Digest}
 }
 
 // historyAt returns the history digest as it was at a revision.
@@ -72,24 +79,62 @@ func (s *state) index(r Revision) int {
 	return int(r - s.base.revision - 1)
 }
 
-// after returns the state that a sealed record makes of s, in a bundle that
-// replaces the one with the given disk digest.
-func (s *state) after(r *record, data map[string][]byte, replaced Digest) *state {
+// growing is a state that is being made of another by one record after the other.
+// Nobody else sees it until it is done.
+type growing struct {
+	state
+	shared bool // parts is still that of the state it grows from
+}
+
+func (s *state) grow() growing { return growing{*s, true} }
+
+// add makes a record that has its place, and the bytes of the parts that it puts, the
+// newest of the state.
+func (g *growing) add(r *record, data [][]byte) {
+	g.size += g.cost(r)
+	// The array behind records is shared with the state that this one grows from,
+	// whose shorter length hides what is new. Only the writer appends, and a state
+	// that it gave up is never looked at.
+	g.records = append(g.records, r)
+	if len(r.put)+len(r.deleted) == 0 {
+		return
+	}
+	if g.shared {
+		g.parts, g.shared = maps.Clone(g.parts), false
+	}
+	for i, ref := range r.put {
+		g.parts[ref.name] = part{data[i], ref}
+	}
+	for _, name := range r.deleted {
+		delete(g.parts, name)
+	}
+}
+
+// cost is by how much a record makes the bundle larger.
+func (s *state) cost(r *record) int64 {
+	n := int64(4 + len(r.raw))
+	for _, ref := range r.put {
+		n += partCost(ref) - s.partCost(ref.name)
+	}
+	for _, name := range r.deleted {
+		n -= s.partCost(name)
+	}
+	return n
+}
+
+func (s *state) partCost(name string) int64 {
+	if p, ok := s.parts[name]; ok {
+		return partCost(p.ref)
+	}
+	return 0
+}
+
+// published is the same state in a bundle that replaces the one with the given disk
+// digest.
+func (s *state) published(replaced Digest) *state {
 	next := *s
 	next.epoch++
 	next.replaced = replaced
-	// The array behind records is shared with s, whose shorter length hides the new
-	// one. Only the writer appends, and a state that it gave up is never looked at.
-	next.records = append(s.records, r)
-	if len(r.put)+len(r.deleted) > 0 {
-		next.parts = maps.Clone(s.parts)
-		for _, ref := range r.put {
-			next.parts[ref.name] = part{data[ref.name], ref}
-		}
-		for _, name := range r.deleted {
-			delete(next.parts, name)
-		}
-	}
 	return &next
 }
 

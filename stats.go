@@ -14,11 +14,20 @@ type Stats struct {
 	NotCommitted int64 // failed with ErrNotCommitted
 	InDoubt      int64 // failed with ErrInDoubt
 
+	Batches   int64 // times that commits were appended to the journal, one or many at once
+	Publishes int64 // times that the bundle was published
+	Waiting   int64 // commits that wait now to be written with the next batch
+
+	// ConfirmPending says that the newest confirm was written and its flush is still
+	// to come, with the next commit or about a millisecond after the last one.
+	ConfirmPending bool
+	ConfirmSyncs   int64 // flushes for a confirm alone: when idle, or for SyncConfirm
+
 	FileSyncs    int64 // flushes of files
 	DirSyncs     int64 // flushes of directories
-	BytesWritten int64 // to bundles and the trust file, names and metadata aside
+	BytesWritten int64 // to bundles, journals and the trust file, names and metadata aside
 
-	CommitTime time.Duration // spent in successful commits
+	CommitTime time.Duration // spent in writing successful commits; those of a batch each count all of it
 	OpenTime   time.Duration // spent in Open
 
 	Store, Trust Durability // of the two directories, as probed by Open
@@ -34,7 +43,9 @@ type Durability struct {
 // counts are the counters behind Stats; they are safe for concurrent use.
 type counts struct {
 	commits, replays, notCommitted, inDoubt atomic.Int64
-	fileSyncs, dirSyncs, bytes              atomic.Int64
+	batches, publishes, waiting             atomic.Int64
+	confirmSyncs, fileSyncs, dirSyncs       atomic.Int64
+	bytes                                   atomic.Int64
 	commitTime                              atomic.Int64
 }
 
@@ -46,13 +57,19 @@ func (s *Store) Stats() Stats {
 		Replays:      c.replays.Load(),
 		NotCommitted: c.notCommitted.Load(),
 		InDoubt:      c.inDoubt.Load(),
+		Batches:      c.batches.Load(),
+		Publishes:    c.publishes.Load(),
+		Waiting:      c.waiting.Load(),
+		ConfirmSyncs: c.confirmSyncs.Load(),
 		FileSyncs:    c.fileSyncs.Load(),
 		DirSyncs:     c.dirSyncs.Load(),
 		BytesWritten: c.bytes.Load(),
 		CommitTime:   time.Duration(c.commitTime.Load()),
 		OpenTime:     s.openTime,
-		Store:        durability(s.dir),
-		Trust:        durability(s.trustDir),
+
+		ConfirmPending: s.trust.behind.Load(),
+		Store:          durability(s.dir),
+		Trust:          durability(s.trustDir),
 	}
 }
 

@@ -3,7 +3,6 @@ package pawl
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,22 +25,28 @@ type Store struct {
 	// follows belongs to that one.
 	turn     chan struct{}
 	updating atomic.Uint64 // the goroutine that runs Update's function, while it does
+	untold   atomic.Bool   // doubt came up while no call was under way that could return it
 	trust    *trustFile
 	bundle   *vfs.Info // the bundle as last seen; nil when there is none
+	log      journal
+	company  bool       // the last batch was of more than one commit
+	idle     vfs.Timer  // flushes a confirm that nothing followed
+	lull     sync.Mutex // held but while Update's function runs, when nobody uses the trust file
 
+	queue queue
 	state atomic.Pointer[state] // replaced whole, once it is durable
 
 	mu       sync.RWMutex // guards what follows, never across input or output
 	root     Root         // of state
 	ids      map[string]*record
 	doubt    *Error // not nil: takes no commits until Recover
-	underway string // the id of the commit that is being made
+	underway *batch // the commits that are being written; nil when none are
 	closed   bool
 	recovery Recovery
 }
 
-// View returns the newest state that is durable and confirmed. After Close it is
-// the last one.
+// View returns the newest state that was acknowledged: it is durable, and confirmed.
+// After Close it is the last one.
 func (s *Store) View() View { return View{s.state.Load()} }
 
 // Recovery returns what Open, or the last Recover, found and settled.
@@ -53,27 +58,35 @@ func (s *Store) Recovery() Recovery {
 
 // Commit makes one change: all of it or nothing.
 //
-// When it returns nil, the change is on stable storage and confirmed. Every error
+// When it returns nil, the change is on stable storage and confirmed; the confirm
+// itself may become durable a little later, see Options.SyncConfirm. Every error
 // matches exactly one of ErrNotCommitted (nothing changed, and nothing will) and
 // ErrInDoubt (call Recover, then Lookup). A change without id, entries, parts and
 // deletions does nothing and returns the present version.
 //
-// ctx is honoured until the intent is written; from there the commit runs to its
-// end, and its result is that of the commit, not of ctx.
+// Commits that several goroutines ask for at once go to disk together, in the order
+// in which they came, each whole and with a result of its own.
+//
+// ctx is honoured until the commit is about to be written; from there it runs to its
+// end, and its result is that of the commit, not of ctx. A call whose id another call
+// has asked for too waits for the result of both.
 func (s *Store) Commit(ctx context.Context, c Change) (Receipt, error) {
 	p, err := c.prepare(&s.opts.Limits)
 	if err != nil {
 		return s.failed("commit", outcome(ErrNotCommitted, fail("", "", err)))
 	}
-	if err := s.take(ctx); err != nil {
+	if r, ok := s.replay(p.record.id, &p.record); ok {
+		return r, nil
+	}
+	if err := s.ready(ctx); err != nil && !s.expected(p.record.id) {
 		return s.failed("commit", s.refused(p.record.id, err))
 	}
-	defer s.give()
-	r, e := s.commit(ctx, p)
-	if e != nil {
-		return s.failed("commit", e)
+	r := s.enter(ctx, p)
+	s.await(r)
+	if r.err != nil {
+		return s.failed("commit", r.err)
 	}
-	return r, nil
+	return r.receipt, nil
 }
 
 // Update runs fn on the present state and commits the change that it returns. No
@@ -83,7 +96,8 @@ func (s *Store) Commit(ctx context.Context, c Change) (Receipt, error) {
 // run. An error of fn, or a panic in it, leaves the store as it was and usable; the
 // error is returned, matches ErrNotCommitted and what fn returned. fn must not
 // change the store by any other way: Commit, Update, Checkpoint, Verify, Recover and
-// Close inside it fail rather than wait for themselves.
+// Close inside it fail rather than wait for themselves. Nor must it wait for another
+// goroutine that does so: that one waits for fn to return.
 func (s *Store) Update(ctx context.Context, id string, fn func(View) (Change, error)) (Receipt, error) {
 	r, e := s.update(ctx, id, fn)
 	if e != nil {
@@ -101,15 +115,29 @@ func (s *Store) update(ctx context.Context, id string, fn func(View) (Change, er
 			return Receipt{}, outcome(ErrNotCommitted, fail("", "", err))
 		}
 	}
-	if err := s.take(ctx); err != nil {
-		return Receipt{}, s.refused(id, err)
+	if r, ok := s.replay(id, nil); ok {
+		return r, nil
+	}
+	ended := s.take(ctx)
+	if ended != nil {
+		// As in leave: somebody else's commit of that id may be on its way.
+		if ctx.Err() == nil || !s.expected(id) {
+			return Receipt{}, s.refused(id, ended)
+		}
+		if err := s.take(context.WithoutCancel(ctx)); err != nil {
+			return Receipt{}, s.refused(id, err)
+		}
 	}
 	defer s.give()
-	if e := s.usable(ctx); e != nil {
-		return Receipt{}, e
+	s.lead() // those who were here before
+	if r, ok := s.replay(id, nil); ok {
+		return r, nil
 	}
-	if r, ok := s.recorded(id); ok {
-		return s.replay(r), nil
+	if err := s.refusal(); err != nil {
+		return Receipt{}, s.refused(id, err)
+	}
+	if ended != nil {
+		return Receipt{}, s.refused(id, ended)
 	}
 	c, err := s.ask(fn)
 	if err != nil {
@@ -125,86 +153,84 @@ func (s *Store) update(ctx context.Context, id string, fn func(View) (Change, er
 	if err != nil {
 		return Receipt{}, outcome(ErrNotCommitted, fail("", "", err))
 	}
-	return s.commit(ctx, p)
+	r := s.first(ctx, p)
+	s.lead()
+	return r.receipt, r.err
+}
+
+// replay acknowledges a commit that was made under an id once more, whatever became
+// of the context meanwhile; but not when the store is in doubt, or closed. content, if
+// not nil, must be the same.
+func (s *Store) replay(id string, content *record) (Receipt, bool) {
+	r, ok := s.recorded(id)
+	if !ok || content != nil && !r.sameContent(content) {
+		return Receipt{}, false
+	}
+	if s.refusal() != nil {
+		return Receipt{}, false
+	}
+	s.counts.replays.Add(1)
+	receipt := r.receipt()
+	receipt.Replayed = true
+	return receipt, true
+}
+
+// expected reports whether a commit with that id is being made, or waits to be made.
+func (s *Store) expected(id string) bool {
+	if s.inside() {
+		return false // it cannot wait for that
+	}
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	return s.wanted(id, nil)
 }
 
 // ask runs the caller's function; a panic in it passes through.
 func (s *Store) ask(fn func(View) (Change, error)) (Change, error) {
 	s.updating.Store(goroutineID())
+	s.lull.Unlock()
+	defer s.lull.Lock()
 	defer s.updating.Store(0)
+	if s.trust.behind.Load() { // wound up afterwards, as in give
+		s.idle.Reset(confirmDelay)
+	}
 	return fn(s.View())
 }
 
-// commit makes a prepared change, by whoever has the turn.
-func (s *Store) commit(ctx context.Context, p *prepared) (Receipt, *Error) {
-	start := time.Now()
-	if e := s.usable(ctx); e != nil {
-		return Receipt{}, e
-	}
-	if r, ok := s.recorded(p.record.id); ok {
-		if !r.sameContent(&p.record) {
-			return Receipt{}, outcome(ErrNotCommitted, &Error{Kind: ErrIDReused, Hint: hintReused,
-				Cause: fmt.Errorf("id %q is that of revision %d", r.id, r.revision)})
-		}
-		return s.replay(r), nil
-	}
-	now := s.state.Load()
-	if p.expect != nil && *p.expect != now.version() {
-		return Receipt{}, outcome(ErrNotCommitted, &Error{Kind: ErrStale, Hint: hintExpect,
-			Cause: fmt.Errorf("expected %s, the state is %s", *p.expect, now.version())})
-	}
-	if p.empty {
-		return Receipt{Version: now.version()}, nil
-	}
-	r := p.record
-	r.revision = now.version().Revision + 1
-	r.firstSeq = now.nextSeq()
-	r.time = s.at.fsys.Now().UnixNano()
-	r.seal(now.version().Digest)
-	defer s.begin(r.id)()
-	if e := s.publish(now.after(&r, p.data, s.root.Digest), r.id); e != nil {
-		return Receipt{}, e
-	}
-	s.counts.commits.Add(1)
-	s.counts.commitTime.Add(int64(time.Since(start)))
-	return r.receipt(), nil
+// begin lets Lookup know that the fate of a batch is open; end, that it is decided.
+func (s *Store) begin(b *batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.underway = b
 }
 
-// begin lets Lookup know that the fate of an id is open; the function that it
-// returns ends that.
-func (s *Store) begin(id string) (end func()) {
-	set := func(id string) {
-		s.mu.Lock()
-		s.underway = id
-		s.mu.Unlock()
-	}
-	set(id)
-	return func() { set("") }
-}
+func (s *Store) end() { s.begin(nil) }
 
-func (s *Store) replay(r *record) Receipt {
-	s.counts.replays.Add(1)
-	receipt := r.receipt()
-	receipt.Replayed = true
-	return receipt
-}
-
-// refused is the error of a change that did not get its turn. It cannot be certain
-// of one that is in doubt already.
+// refused is the error of a change that was not begun, for the given reason. While
+// the store is in doubt, that is the reason; and then nothing can be certain of an id.
 func (s *Store) refused(id string, err error) *Error {
 	s.mu.RLock()
 	doubt := s.doubt
 	s.mu.RUnlock()
+	if doubt != nil && err == error(doubt) {
+		return doubt
+	}
 	if doubt != nil && id != "" {
 		return outcome(ErrInDoubt, &Error{Cause: errors.Join(fail("", "", err), doubt.Cause)})
 	}
-	return outcome(ErrNotCommitted, fail("", "", err))
+	var e *Error
+	if !errors.As(err, &e) {
+		e = fail("", "", err)
+	}
+	c := *e
+	return outcome(ErrNotCommitted, &c)
 }
 
 // failed counts and completes the error of a change.
 func (s *Store) failed(op string, e *Error) (Receipt, error) {
 	if e.Outcome == ErrInDoubt {
 		s.counts.inDoubt.Add(1)
+		s.untold.Store(false)
 	} else {
 		s.counts.notCommitted.Add(1)
 	}
@@ -231,7 +257,7 @@ func (s *Store) Lookup(ctx context.Context, id string) (Receipt, Outcome, error)
 		return Receipt{}, OutcomeUnknown, fail("lookup", s.at.dir, &Error{Kind: ErrClosed})
 	case r != nil:
 		return r.receipt(), OutcomeCommitted, nil
-	case s.doubt != nil || s.underway == id:
+	case s.doubt != nil || s.underway != nil && s.underway.ids[id] != nil:
 		return Receipt{}, OutcomeUnknown, nil
 	}
 	return Receipt{}, OutcomeNotCommitted, nil
@@ -247,30 +273,57 @@ func (s *Store) recorded(id string) (*record, bool) {
 	return r, ok
 }
 
-// Checkpoint makes the bundle hold the whole state. When it returns nil, the
-// SHA-256 of the file "bundle" is the digest that the trust file names. In this
-// version every commit does so, and there is nothing left to write.
+// Checkpoint publishes the bundle: when it returns nil, the bundle holds the whole
+// state, there is no journal, and the SHA-256 of the file "bundle" is the digest that
+// the trust file names. After an error other than ErrInDoubt nothing has changed, and
+// the store goes on; the state is the same either way.
 func (s *Store) Checkpoint(ctx context.Context) error {
 	if err := s.take(ctx); err != nil {
 		return fail("checkpoint", s.at.dir, err)
 	}
 	defer s.give()
-	if e := s.usable(ctx); e != nil {
-		c := *e
-		c.Outcome = nil
-		if e.Outcome == ErrInDoubt {
-			c.Kind = ErrInDoubt
-		}
-		return fail("checkpoint", s.at.dir, &c)
-	}
-	if e := s.recheck(); e != nil {
-		return fail("checkpoint", s.at.dir, e)
+	s.lead() // those who were here before
+	if err := s.checkpoint(); err != nil {
+		return fail("checkpoint", s.at.dir, err)
 	}
 	return nil
 }
 
-// Close marks a clean end, gives up the locks and releases everything. The state is
-// safe without it: a process that is killed loses nothing. A second Close does
+// checkpoint is Checkpoint, by whoever has the turn.
+func (s *Store) checkpoint() error {
+	err := s.refusal()
+	if err == nil && s.root.Journal == 0 {
+		if e := s.recheck(); e != nil {
+			return e
+		}
+		return nil
+	}
+	if err == nil {
+		if e := s.publish(s.state.Load(), nil); e != nil {
+			err = e
+		}
+		s.startOver()
+	}
+	return withoutOutcome(err)
+}
+
+// withoutOutcome is the error of a call that is no commit: in doubt is its Kind.
+func withoutOutcome(err error) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	c := *e
+	c.Outcome = nil
+	if e.Outcome == ErrInDoubt {
+		c.Kind = ErrInDoubt
+	}
+	return &c
+}
+
+// Close marks a clean end, gives up the locks and releases everything. A journal that
+// has become large is published first, so that the next open is quick. The state is
+// safe without Close: a process that is killed loses nothing. A second Close does
 // nothing. Close waits for a change that is under way.
 func (s *Store) Close() error {
 	if err := s.take(context.Background()); err != nil {
@@ -280,30 +333,54 @@ func (s *Store) Close() error {
 		return fail("close", s.at.dir, err)
 	}
 	defer s.give()
-	s.mu.Lock()
-	s.closed = true
-	doubt := s.doubt
-	s.mu.Unlock()
-	var e *Error
-	if doubt == nil && !s.trust.newest.closed {
-		// A stale store has nothing to say any more about the state.
-		if e = s.recheck(); e == nil {
-			end := s.trustRecord()
-			end.closed = true
-			if err := s.trust.write(end); err != nil {
-				e = fail("", s.trust.path(), err)
-			}
+	s.lead() // those who were here before
+	s.idle.Stop()
+	var errs []error
+	if s.untold.Load() {
+		errs = append(errs, withoutOutcome(s.refusal()))
+	}
+	if s.root.Journal > s.opts.Limits.Journal/closeAt && s.refusal() == nil {
+		if err := s.checkpoint(); err != nil {
+			errs = append(errs, err)
 		}
 	}
-	if err := s.release(); err != nil && e != nil {
-		e.Cause = errors.Join(e.Cause, err)
-	} else if err != nil {
-		e = fail("", s.at.dir, err)
+	if s.refusal() == nil && !s.trust.newest.closed {
+		errs = append(errs, s.markClosed())
 	}
-	if e != nil {
-		return fail("close", s.at.dir, e)
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	if err := errors.Join(append(errs, s.release())...); err != nil {
+		return fail("close", s.at.dir, unjoined(err))
 	}
 	return nil
+}
+
+// closeAt: Close publishes a journal that holds more than this part of its limit.
+const closeAt = 4
+
+// markClosed writes the record of a clean end, durably.
+func (s *Store) markClosed() error {
+	// A stale store has nothing to say any more about the state.
+	if e := s.recheck(); e != nil {
+		return e
+	}
+	last := s.trustRecord()
+	last.closed = true
+	if err := s.trust.write(last); err != nil {
+		return fail("", s.trust.path(), err)
+	}
+	return nil
+}
+
+// unjoined is the error of a joined one that has only this, so that its class is found.
+func unjoined(err error) error {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		if all := j.Unwrap(); len(all) == 1 {
+			return all[0]
+		}
+	}
+	return err
 }
 
 // release gives up all that Open took, in the reverse order.
@@ -312,7 +389,7 @@ func (s *Store) release() error {
 	if s.trust != nil {
 		s.trust.disown()
 	}
-	errs = append(errs, s.storeLock.release(), s.trustLock.release())
+	errs = append(errs, s.log.close(), s.storeLock.release(), s.trustLock.release())
 	for _, d := range []*directory{s.dir, s.trustDir} {
 		if d != nil {
 			errs = append(errs, d.Close())

@@ -17,11 +17,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/seed-5cdcd42d/pawl"
+	"github.com/seed-5cdcd42d/pawl/crashtest"
 	"github.com/seed-5cdcd42d/pawl/internal/testkit"
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -186,8 +188,9 @@ func copyStore(t testing.TB, fromDir, fromTrust, dir, trust string) {
 //	"unlanded"   in the commit "second", when its intent was durable
 //	"landed"     in the commit "second", when its bundle had been renamed
 //
-// The commit before it is "first". The receipt is that of "first", or in the last
-// case that of "second".
+// and the same with the journal that "second" makes, as "unlanded journal" and "landed
+// journal". The commit before it is "first". The receipt is that of "first", or of
+// "second" where that has landed.
 func killed(t testing.TB, when string) (dir, trust string, last pawl.Receipt) {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "before")
@@ -198,16 +201,27 @@ func killed(t testing.TB, when string) (dir, trust string, last pawl.Receipt) {
 	dir, trust = testkit.Dirs(t)
 	armed := false
 	copies := 0
+	var opts *pawl.Options
+	at, file := "rename bundle", "journal.000000000001"
+	when, journal := strings.CutSuffix(when, " journal")
+	switch {
+	case when == "landed":
+		at = "sync session"
+	case journal:
+		at = "rename " + file
+	}
+	if !journal {
+		opts = &pawl.Options{CheckpointEvery: 1}
+	}
 	ctx := hooked(t.Context(), func(call, path string) error {
-		base := filepath.Base(path)
-		if armed && (when == "unlanded" && call == "rename" && base == "bundle" || when == "landed" && call == "sync" && base == "session") {
+		if armed && call+" "+filepath.Base(path) == at {
 			copyStore(t, fromDir, fromTrust, dir, trust)
 			copies++
 			armed = false
 		}
 		return nil
 	})
-	s, err := pawl.Open(ctx, fromDir, fromTrust, nil)
+	s, err := pawl.Open(ctx, fromDir, fromTrust, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -660,7 +674,7 @@ func TestLookup(t *testing.T) {
 		}
 		return nil
 	})
-	s := openStore(t, ctx, dir, trust, nil)
+	s := openStore(t, ctx, dir, trust, &pawl.Options{CheckpointEvery: 1})
 	check := func(id string, want pawl.Outcome, receipt pawl.Receipt) {
 		t.Helper()
 		got, outcome, err := s.Lookup(t.Context(), id)
@@ -814,11 +828,12 @@ func newestRecord(t testing.TB, path string) string {
 	return newest
 }
 
-// What a commit costs, in flushes and bytes. Three flushes of files, one after the
-// other, and one of a directory: intent, bundle, name, confirm.
+// What a commit costs that publishes, in flushes and bytes. Three flushes of files,
+// one after the other, and one of a directory: intent, bundle, name, confirm.
 func TestWhatACommitCosts(t *testing.T) {
 	dir, trust := testkit.Dirs(t)
-	s := openStore(t, t.Context(), dir, trust, nil)
+	publish := &pawl.Options{CheckpointEvery: 1}
+	s := openStore(t, t.Context(), dir, trust, publish)
 	const slot, ring = 4096, 4 * 4096
 	bundle := func() int64 {
 		info, err := os.Stat(filepath.Join(dir, "bundle"))
@@ -832,7 +847,7 @@ func TestWhatACommitCosts(t *testing.T) {
 		t.Helper()
 		now := s.Stats()
 		want := pawl.Stats{FileSyncs: last.FileSyncs + files, DirSyncs: last.DirSyncs + dirs, BytesWritten: last.BytesWritten + bytes,
-			Commits: last.Commits + commits, Replays: last.Replays + replays, NotCommitted: last.NotCommitted + refused}
+			Commits: last.Commits + commits, Publishes: last.Publishes + commits, Replays: last.Replays + replays, NotCommitted: last.NotCommitted + refused}
 		if diff := cmp.Diff(want, now, cmpopts.IgnoreFields(pawl.Stats{}, "OpenTime", "CommitTime", "Store", "Trust")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
@@ -868,17 +883,75 @@ func TestWhatACommitCosts(t *testing.T) {
 	}
 	costs("to close", 1, 0, slot, 0, 0, 0)
 
-	s, last = openStore(t, t.Context(), dir, trust, nil), pawl.Stats{}
+	s, last = openStore(t, t.Context(), dir, trust, publish), pawl.Stats{}
 	costs("to open", 0, 2, 0, 0, 0, 0)
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	costs("to close what was not changed", 0, 0, 0, 0, 0, 0)
 
-	s, last = openStore(t, t.Context(), dir, trust, nil), pawl.Stats{}
+	s, last = openStore(t, t.Context(), dir, trust, publish), pawl.Stats{}
 	costs("to open", 0, 2, 0, 0, 0, 0)
 	commit(t, s, entry("3", "x"))
 	costs("the first commit of another process", 3, 2, ring+bundle()+slot, 1, 0, 0)
+}
+
+// The confirm of the last commit is flushed when the store is left alone, on any
+// machine that says so.
+func TestIdleOnASimulatedMachine(t *testing.T) {
+	ctx := crashtest.Context(t.Context())
+	s := openStore(t, ctx, "/session", "/trust", nil)
+	for range 3 {
+		commit(t, s, entry("", "x"))
+	}
+	before := s.Stats()
+	for range 5 {
+		commit(t, s, entry("", "x"))
+	}
+	if n := s.Stats(); n.FileSyncs-before.FileSyncs != 2*5 || n.DirSyncs != before.DirSyncs || n.ConfirmSyncs != 0 || !n.ConfirmPending {
+		t.Errorf("five commits in a loop: %+v, before %+v", n, before)
+	}
+	for range 2 { // the second time there is nothing to do
+		crashtest.Idle(ctx)
+		if n := s.Stats(); n.FileSyncs-before.FileSyncs != 2*5+1 || n.ConfirmSyncs != 1 || n.ConfirmPending {
+			t.Errorf("idle: %+v", n)
+		}
+	}
+}
+
+// On a real one nobody has to say it.
+func TestIdleFlushComes(t *testing.T) {
+	s := newStore(t)
+	commit(t, s, entry("", "x"))
+	for i := range int64(3) {
+		commit(t, s, entry("", "x"))
+		for s.Stats().ConfirmPending {
+			time.Sleep(time.Millisecond)
+		}
+		if n := s.Stats(); n.ConfirmSyncs != i+1 {
+			t.Errorf("%+v", n)
+		}
+	}
+}
+
+// Close may come at the moment at which the store begins to be idle.
+func TestCloseBesideTheIdleFlush(t *testing.T) {
+	dir, trust := testkit.Dirs(t)
+	for i := range 40 {
+		s := openStore(t, t.Context(), dir, trust, nil)
+		commit(t, s, entry("", "x"))
+		time.Sleep(time.Duration(800+10*i) * time.Microsecond)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.Stats(); n.ConfirmPending {
+			t.Errorf("closed, and %+v", n)
+		}
+	}
+	s := openStore(t, t.Context(), dir, trust, nil)
+	if rec := s.Recovery(); rec.Unclean || s.View().Version().Revision != 40 {
+		t.Errorf("%+v", rec)
+	}
 }
 
 // An audit line is written and flushed like anything else.
@@ -903,7 +976,7 @@ func TestStatsCountFailures(t *testing.T) {
 		}
 		return nil
 	})
-	s := openStore(t, ctx, dir, trust, nil)
+	s := openStore(t, ctx, dir, trust, &pawl.Options{CheckpointEvery: 1})
 	commit(t, s, entry("", "x"))
 	failing = "rename bundle"
 	_, err := s.Commit(t.Context(), entry("", "x"))
@@ -934,6 +1007,8 @@ func TestRecovery(t *testing.T) {
 		{"idle", pawl.SettledNothing, "1"},
 		{"unlanded", pawl.SettledNotLanded, "1"},
 		{"landed", pawl.SettledLanded, "2"},
+		{"unlanded journal", pawl.SettledNotLanded, "1"},
+		{"landed journal", pawl.SettledLanded, "2"},
 	} {
 		t.Run(tt.when, func(t *testing.T) {
 			dir, trust, last := killed(t, tt.when)
@@ -943,7 +1018,8 @@ func TestRecovery(t *testing.T) {
 			if rec.Settled != tt.settled || !rec.Unclean || rec.Audit != nil || rec.BrokenSlots != 0 {
 				t.Errorf("%+v", rec)
 			}
-			if rec.Confirmed.Revision != last.Revision || rec.Confirmed.Digest != fileSum(t, filepath.Join(dir, "bundle")) {
+			sum := pawl.Digest(fileSum(t, filepath.Join(dir, "bundle")))
+			if rec.Confirmed.Revision != last.Revision || (rec.Confirmed.Digest == sum) != (tt.when != "landed journal") || (rec.Confirmed.Journal > 0) != (tt.when == "landed journal") {
 				t.Errorf("confirmed %+v, want revision %d", rec.Confirmed, last.Revision)
 			}
 			if intent := tt.settled != pawl.SettledNothing; intent {
@@ -956,7 +1032,7 @@ func TestRecovery(t *testing.T) {
 			for i, p := range temps {
 				temps[i] = filepath.Base(p)
 			}
-			if (tt.when == "unlanded") != (len(temps) == 1) || !slices.Equal(rec.Swept, temps) {
+			if (tt.settled == pawl.SettledNotLanded) != (len(temps) == 1) || !slices.Equal(rec.Swept, temps) {
 				t.Errorf("swept %q, there were %q", rec.Swept, temps)
 			}
 			if s.View().Version() != last.Version || partsOf(t, s.View())["state"] != tt.state {
@@ -965,7 +1041,7 @@ func TestRecovery(t *testing.T) {
 			// The retry of a caller that was killed before it heard of its commit.
 			second := entry("second", "two")
 			second.Put = map[string][]byte{"state": []byte("2")}
-			if r := commit(t, s, second); r.Revision != 2 || r.Replayed != (tt.when == "landed") {
+			if r := commit(t, s, second); r.Revision != 2 || r.Replayed != (tt.settled == pawl.SettledLanded) {
 				t.Errorf("the retry gets %+v", r)
 			}
 			// Recover on a store that is not in doubt leaves it as it is.
@@ -1036,6 +1112,9 @@ func TestLogger(t *testing.T) {
 		"idle":     {"INFO pawl: the last writer did not close the store"},
 		"unlanded": {"WARN pawl: settled an intent outcome=not landed commits=[second]"},
 		"landed":   {"WARN pawl: settled an intent outcome=landed commits=[second]"},
+
+		"unlanded journal": {"WARN pawl: settled an intent outcome=not landed commits=[second]"},
+		"landed journal":   {"WARN pawl: settled an intent outcome=landed commits=[second]"},
 	} {
 		t.Run(when, func(t *testing.T) {
 			dir, trust, _ := killed(t, when)

@@ -8,44 +8,63 @@ import (
 	"strconv"
 )
 
-// take waits for the turn to change the store. A caller that already has it, from
+// ready says whether a change may begin to wait. A caller that has the turn already,
 // inside Update's function, is told so rather than left waiting for itself.
-func (s *Store) take(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
+func (s *Store) ready(ctx context.Context) error {
+	if ctx.Err() != nil {
 		return ctxError(ctx)
+	}
+	if s.inside() {
+		return invalid("a change from inside the function that Update runs")
+	}
+	return nil
+}
+
+// inside reports whether the caller is the function that Update runs.
+func (s *Store) inside() bool {
+	g := s.updating.Load()
+	return g != 0 && g == goroutineID()
+}
+
+// take waits for the turn to change the store.
+func (s *Store) take(ctx context.Context) error {
+	if err := s.ready(ctx); err != nil {
+		return err
 	}
 	select {
 	case s.turn <- struct{}{}:
-	default:
-		if g := s.updating.Load(); g != 0 && g == goroutineID() {
-			return invalid("a change from inside the function that Update runs")
-		}
-		select {
-		case s.turn <- struct{}{}:
-		case <-ctx.Done():
-			return ctxError(ctx)
-		}
+	case <-ctx.Done():
+		return ctxError(ctx)
 	}
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
+	closed := s.closed
+	s.mu.RUnlock()
+	if closed {
 		s.give()
 		return &Error{Kind: ErrClosed}
 	}
 	return nil
 }
 
-func (s *Store) give() { <-s.turn }
+// give gives the turn up. A confirm that is not flushed is left to whoever comes
+// next, or to the timer: wound up afterwards, so that it cannot find the turn taken by
+// the one who winds it.
+func (s *Store) give() {
+	<-s.turn
+	if s.trust.behind.Load() {
+		s.idle.Reset(confirmDelay)
+	}
+}
 
-// usable says whether a change may begin.
-func (s *Store) usable(ctx context.Context) *Error {
+// refusal is why the store takes no changes; nil when it does.
+func (s *Store) refusal() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if s.doubt != nil {
+	switch {
+	case s.closed:
+		return &Error{Kind: ErrClosed}
+	case s.doubt != nil:
 		return s.doubt
-	}
-	if ctx.Err() != nil {
-		return outcome(ErrNotCommitted, &Error{Cause: ctxError(ctx)})
 	}
 	return nil
 }

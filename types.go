@@ -13,7 +13,7 @@ import (
 // numbers rise by one and are never used again.
 type Revision uint64
 
-// Seq numbers the entries of a store's journal from 1. Numbers rise by one and
+// Seq numbers the entries of a store's history from 1. Numbers rise by one and
 // are never used again.
 type Seq uint64
 
@@ -22,10 +22,12 @@ type Digest [sha256.Size]byte
 
 const digestPrefix = "sha256:"
 
-func (d Digest) String() string { return digestPrefix + hex.EncodeToString(d[:]) }
+func (d Digest) String() string { return string(d.append(nil)) }
+
+func (d Digest) append(b []byte) []byte { return hex.AppendEncode(append(b, digestPrefix...), d[:]) }
 
 // MarshalText implements encoding.TextMarshaler in the form of String.
-func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+func (d Digest) MarshalText() ([]byte, error) { return d.append(nil), nil }
 
 // UnmarshalText accepts exactly what MarshalText makes.
 func (d *Digest) UnmarshalText(text []byte) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -16,12 +17,13 @@ import (
 const verifyStep = 1 << 20
 
 // Verify reads the store back from disk and checks everything: the trust file
-// against what was written to it, the bundle against the digest that trust names,
-// and each commit record, entry and part against its digest and the chain. It
+// against what was written to it, bundle and journal against the digest that trust
+// names, and each commit record, entry and part against its digest and the chain. It
 // changes nothing, and a change may be made meanwhile.
 //
 // progress, if not nil, is told how many of how many bytes were read. When Verify
-// returns nil, what is on disk is the state that View returned when it began.
+// returns nil, what is on disk is the state that View returned when its turn came,
+// before it began to read.
 func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) error {
 	if err := s.verify(ctx, progress); err != nil {
 		return fail("verify", s.at.dir, err)
@@ -29,87 +31,157 @@ func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) er
 	return nil
 }
 
+// evidence is what Verify holds the disk against: taken at one moment.
+type evidence struct {
+	root    Root
+	state   *state
+	bundle  vfs.File // nil when the store is empty
+	journal vfs.File // nil when there is none
+	log     journal
+}
+
 func (s *Store) verify(ctx context.Context, progress func(done, total int64)) error {
-	// The turn is held only until the bundle is open: a bundle is never written to,
-	// so the open one stays what it was while commits put new ones in its place.
+	// The turn is held only until the files are open: a bundle is never written to, a
+	// journal never where it belongs to a state, and the open ones stay what they were
+	// while commits put new ones in their place.
 	if err := s.take(ctx); err != nil {
 		return err
 	}
-	root, st, file, err := s.openForVerify()
+	ev, err := s.openForVerify()
 	s.give()
-	if err != nil || file == nil {
+	for _, f := range []vfs.File{ev.bundle, ev.journal} {
+		if f != nil {
+			defer f.Close()
+		}
+	}
+	if err != nil || ev.bundle == nil {
 		return err
 	}
-	defer file.Close()
-	info, err := file.Stat()
+	info, err := ev.bundle.Stat()
 	if err != nil {
 		return fail("", s.bundlePath(), err)
 	}
 	if info.Size > s.opts.Limits.Bundle {
 		return fail("", s.bundlePath(), tooLarge("the bundle has %d bytes, and Limits.Bundle is %d", info.Size, s.opts.Limits.Bundle))
 	}
-	var raw bytes.Buffer
-	for at := int64(0); at < info.Size; {
-		if ctx.Err() != nil {
-			return ctxError(ctx)
-		}
-		step := make([]byte, min(verifyStep, info.Size-at))
-		n, err := file.ReadAt(step, at)
-		if n == 0 && errors.Is(err, io.EOF) {
-			return &Error{Path: s.bundlePath(), Kind: ErrDamaged, Trusted: root, Hint: hintDamaged,
-				Cause: fmt.Errorf("it ends at byte %d of %d", at, info.Size)}
-		}
-		if n == 0 && err == nil {
-			err = io.ErrNoProgress
-		}
-		if n == 0 {
-			return fail("", s.bundlePath(), err)
-		}
-		raw.Write(step[:n])
-		at += int64(n)
-		if progress != nil {
-			progress(at, info.Size)
-		}
-	}
-	got, _, err := decodeBundle(raw.Bytes())
-	if err == nil && got.version() != st.version() {
-		err = fmt.Errorf("it holds %s, and memory %s", got.version(), st.version())
-	}
-	if digest := Digest(sha256.Sum256(raw.Bytes())); err == nil && digest != root.Digest {
-		err = fmt.Errorf("its digest is %s, and trust names %s", digest, root.Digest)
-	}
+	total := info.Size + ev.root.Journal
+	raw, err := s.readSteps(ctx, ev.bundle, info.Size, func(n int64) { report(progress, n, total) })
 	if err != nil {
-		return &Error{Path: s.bundlePath(), Kind: ErrDamaged, Trusted: root, Cause: err, Hint: hintDamaged}
+		return ev.damage(s.bundlePath(), err)
 	}
-	return nil
+	digest := Digest(sha256.Sum256(raw))
+	got, _, err := decodeBundle(raw)
+	if err == nil && ev.journal == nil && got.version() != ev.state.version() {
+		err = fmt.Errorf("it holds %s, and memory %s", got.version(), ev.state.version())
+	}
+	if err == nil && digest != ev.log.bundle.Digest {
+		err = fmt.Errorf("its digest is %s, and trust names %s", digest, ev.log.bundle.Digest)
+	}
+	if err != nil || ev.journal == nil {
+		return ev.damage(s.bundlePath(), err)
+	}
+	path := filepath.Join(s.at.dir, journalName(ev.root.Epoch))
+	raw, err = s.readSteps(ctx, ev.journal, ev.root.Journal, func(n int64) { report(progress, info.Size+n, total) })
+	if err == nil {
+		// What comes after may be a commit that is being made.
+		raw = append(raw, make([]byte, ev.log.size-ev.root.Journal)...)
+		err = ev.log.check(raw, ev.root)
+	}
+	return ev.damage(path, err)
 }
 
-// openForVerify checks the trust file and opens the bundle that goes with the state
-// in memory; no file when the store is empty.
-func (s *Store) openForVerify() (Root, *state, vfs.File, error) {
-	if e := s.usable(context.Background()); e != nil {
-		return Root{}, nil, nil, &Error{Kind: ErrInDoubt, Cause: e.Cause, Hint: e.Hint}
+func report(progress func(done, total int64), done, total int64) {
+	if progress != nil {
+		progress(done, total)
+	}
+}
+
+// damage is the error for a file that is not what it must be; one of the operating
+// system, or of the context, is passed on.
+func (ev *evidence) damage(path string, err error) error {
+	var e *Error
+	var c contained
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &c):
+		return err
+	case errors.As(err, &e):
+		return fail("", path, e)
+	case errors.As(err, new(*fs.PathError)):
+		return fail("", path, err)
+	}
+	hint := hintDamaged
+	if ev.root.Journal > 0 {
+		hint = hintJournal
+	}
+	return &Error{Path: path, Kind: ErrDamaged, Trusted: ev.root, Cause: err, Hint: hint}
+}
+
+// readSteps reads the first n bytes of a file, with a look at the context in between.
+func (s *Store) readSteps(ctx context.Context, file vfs.File, n int64, progress func(done int64)) ([]byte, error) {
+	var raw bytes.Buffer
+	for at := int64(0); at < n; {
+		if ctx.Err() != nil {
+			return nil, ctxError(ctx)
+		}
+		step := make([]byte, min(verifyStep, n-at))
+		got, err := file.ReadAt(step, at)
+		if got == 0 && errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("it ends at byte %d of %d", at, n)
+		}
+		if got == 0 && err == nil {
+			err = io.ErrNoProgress
+		}
+		if got == 0 {
+			return nil, fail("", "", err)
+		}
+		raw.Write(step[:got])
+		at += int64(got)
+		progress(at)
+	}
+	return raw.Bytes(), nil
+}
+
+// openForVerify checks the trust file and opens the files that go with the state in
+// memory.
+func (s *Store) openForVerify() (ev evidence, err error) {
+	if err := s.refusal(); err != nil {
+		var e *Error
+		if errors.As(err, &e) && e.Outcome == ErrInDoubt {
+			return ev, &Error{Kind: ErrInDoubt, Cause: e.Cause, Hint: e.Hint}
+		}
+		return ev, err
 	}
 	if e := s.held(); e != nil {
-		return Root{}, nil, nil, e
+		return ev, e
 	}
 	if err := s.trust.changed(); err != nil {
 		if e := s.stale(err); e.Kind == nil || err == errTrustReplaced {
-			return Root{}, nil, nil, fail("", s.trust.path(), e)
+			return ev, fail("", s.trust.path(), e)
 		}
-		return Root{}, nil, nil, &Error{Path: s.trust.path(), Kind: ErrTrustDamaged, Cause: err, Hint: hintTrustDamaged}
+		return ev, &Error{Path: s.trust.path(), Kind: ErrTrustDamaged, Cause: err, Hint: hintTrustDamaged}
 	}
+	ev.root, ev.state, ev.log = s.root, s.state.Load(), s.log
 	if s.root == (Root{}) {
-		return s.root, nil, nil, nil
+		return ev, nil
 	}
-	f, err := s.dir.Open(bundleName)
+	if ev.bundle, err = s.openFor(bundleName); err == nil && s.root.Journal > 0 {
+		ev.journal, err = s.openFor(journalName(s.root.Epoch))
+	}
+	return ev, err
+}
+
+func (s *Store) openFor(name string) (vfs.File, error) {
+	path := filepath.Join(s.at.dir, name)
+	f, err := s.dir.Open(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		err = &Error{Path: s.bundlePath(), Kind: ErrMissing, Trusted: s.root, Cause: err, Hint: hintMissing}
+		return nil, &Error{Path: path, Kind: ErrMissing, Trusted: s.root, Cause: err, Hint: hintMissing}
 	case errors.Is(err, vfs.ErrNotRegular):
-		err = &Error{Path: s.bundlePath(), Kind: ErrUnauthorized, Trusted: s.root, Cause: err, Hint: hintUnauthorized}
+		return nil, &Error{Path: path, Kind: ErrUnauthorized, Trusted: s.root, Cause: err, Hint: hintUnauthorized}
 	case err != nil:
-		err = fail("", s.bundlePath(), err)
+		return nil, fail("", path, err)
 	}
-	return s.root, s.state.Load(), f, err
+	return f, nil
 }

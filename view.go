@@ -47,7 +47,7 @@ func (v View) Parts() iter.Seq[string] {
 }
 
 // Entries yields the entries with a seq greater than after, in order: Entries(0) is
-// the whole journal. It never ends early without an error.
+// all of them. It never ends early without an error.
 func (v View) Entries(after Seq) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for _, r := range v.state().records {

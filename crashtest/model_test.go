@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,10 +26,11 @@ var (
 	flagModelSeed = flag.Uint64("crash.model.seed", 0, "run the one random history of this seed (0: new ones)")
 )
 
-// TestModel drives random histories against a model: commits of all kinds, lookups,
-// views, reopening, errors at random calls, kills and power cuts at random calls. The
-// model knows of each commit whether it is set, unset or maybe. A failure is shrunk,
-// and can be run again by its seed.
+// TestModel drives random histories against a model: commits of all kinds, alone and in
+// groups, with journals of several sizes and with none, checkpoints, lookups, views,
+// idleness, reopening, errors at random calls, kills and power cuts at random calls. The
+// model knows of each commit whether it is set, unset or maybe. A failure is shrunk, and
+// can be run again by its seed.
 func TestModel(t *testing.T) {
 	if *flagModelSeed != 0 {
 		steps := randomSteps(*flagModelSeed)
@@ -50,7 +53,7 @@ func TestModel(t *testing.T) {
 }
 
 type modelStats struct {
-	Steps, Commits, Maybe, Landed, NotLanded, Faults, Kills, PowerCuts, Opens int
+	Steps, Commits, Groups, Checkpoints, Extends, Publishes, Maybe, Landed, NotLanded, Faults, Kills, PowerCuts, Opens int
 }
 
 // step is one thing that a history does. It means something whatever came before, so
@@ -67,7 +70,7 @@ var modelSteps = []struct {
 	do     string
 	weight int
 }{
-	{"commit", 40}, {"update", 6}, {"view", 6}, {"lookup", 8}, {"recover", 6}, {"verify", 2}, {"inspect", 2},
+	{"commit", 40}, {"update", 6}, {"group", 6}, {"checkpoint", 2}, {"idle", 10}, {"view", 6}, {"lookup", 8}, {"recover", 6}, {"verify", 2}, {"inspect", 2},
 	{"close", 4}, {"open", 6}, {"kill", 2}, {"power cut", 3},
 	{"fault", 12}, {"kill within", 5}, {"power cut within", 6}, // of the next step that calls the store
 }
@@ -135,6 +138,11 @@ type model struct {
 	s     *pawl.Store // nil: not open
 	doubt bool        // the open store is in doubt
 
+	untold  bool         // of which no call has told yet
+	journal int64        // the limit of a journal
+	before  pawl.Stats   // of the open store, as counted already
+	opts    pawl.Options // the store is open with
+
 	set   *modelState // certainly durable
 	maybe *modelState // may have replaced it; nil: nothing
 	begun *modelState // what the call that is being made would make
@@ -153,6 +161,7 @@ func runHistory(steps []modelStep, stats *modelStats) (err error) {
 	profiles := []simfs.Profile{simfs.PosixMinimal, simfs.OrderedTorn, simfs.Ext4Ordered, simfs.PosixSplit, simfs.NTFSDurable}
 	d := &model{set: &modelState{parts: map[string]string{}}, stats: stats}
 	d.m = simfs.New(profiles[len(steps)%len(profiles)], "/store", "/trust")
+	d.journal = int64(2+len(steps)/len(profiles)%7) * 4096
 	d.boot(d.m)
 	defer func() {
 		if v := recover(); v != nil {
@@ -174,7 +183,7 @@ func runHistory(steps []modelStep, stats *modelStats) (err error) {
 
 // boot starts a process on a machine.
 func (d *model) boot(m *simfs.Machine) {
-	d.m, d.s, d.doubt, d.armed, d.hit, d.crash = m, nil, false, nil, nil, nil
+	d.m, d.s, d.doubt, d.untold, d.armed, d.hit, d.crash = m, nil, false, false, nil, nil, nil
 	d.p = m.Start()
 	d.ctx = vfs.NewContext(context.Background(), d.p)
 }
@@ -201,8 +210,8 @@ func (d *model) step(st modelStep) error {
 		if d.s == nil {
 			return nil
 		}
-		return d.within(map[string]func() error{"commit": d.commit, "update": d.update, "view": d.view, "lookup": d.lookup,
-			"recover": d.recover, "verify": d.verify, "close": d.close}[st.do])
+		return d.within(map[string]func() error{"commit": d.commit, "update": d.update, "group": d.group, "checkpoint": d.checkpoint,
+			"idle": d.idle, "view": d.view, "lookup": d.lookup, "recover": d.recover, "verify": d.verify, "close": d.close}[st.do])
 	}
 	return nil
 }
@@ -293,7 +302,8 @@ func (d *model) surfaced(err error) error {
 	if d.hit == nil || errors.As(err, new(*InjectedError)) {
 		return nil
 	}
-	if c := d.hit; swallowable(Call{Op: c.Op.String(), Path: c.Path, To: c.To}) {
+	c := Call{Op: d.hit.Op.String(), Path: d.hit.Path, To: d.hit.To}
+	if swallowable(c) || swept.excuses(c) {
 		return nil
 	}
 	return fmt.Errorf("K10: the error of %s was swallowed: %v", d.hit, err)
@@ -301,7 +311,9 @@ func (d *model) surfaced(err error) error {
 
 func (d *model) open() error {
 	d.stats.Opens++
-	s, err := pawl.Open(d.ctx, pawlStore, pawlTrust, nil)
+	d.opts = pawl.Options{CheckpointEvery: []int{0, 0, 0, 1, 2, 5}[d.r.IntN(6)], SyncConfirm: d.r.IntN(4) == 0,
+		Limits: pawl.Limits{Journal: d.journal}}
+	s, err := pawl.Open(d.ctx, pawlStore, pawlTrust, &d.opts)
 	told := err
 	if s != nil {
 		told = s.Recovery().Audit
@@ -315,7 +327,7 @@ func (d *model) open() error {
 		}
 		return nil
 	}
-	d.s = s
+	d.s, d.before = s, pawl.Stats{}
 	return d.settled(s.Recovery())
 }
 
@@ -344,7 +356,7 @@ func (d *model) settled(rec pawl.Recovery) error {
 	if d.crash == nil {
 		d.maybe = nil
 	}
-	d.doubt = false
+	d.doubt, d.untold = false, false
 	return nil
 }
 
@@ -483,12 +495,10 @@ func (d *model) ended(r pawl.Receipt, err error, mc modelCommit, stale bool) err
 		return e
 	}
 	old := d.set.find(mc.id)
+	d.stats.add(&d.before, d.s.Stats())
 	switch {
 	case d.doubt:
-		if !errors.Is(err, pawl.ErrInDoubt) {
-			return fmt.Errorf("K10: a commit while in doubt: %w", err)
-		}
-		return nil
+		return d.inDoubt(err)
 	case old != nil && old.same(&mc):
 		if err != nil || !r.Replayed || old.receipt != nil && (r.Version != old.receipt.Version || r.FirstSeq != old.receipt.FirstSeq) {
 			return fmt.Errorf("the same id again: %+v, %w", r, err)
@@ -528,6 +538,121 @@ func (d *model) ended(r pawl.Receipt, err error, mc modelCommit, stale bool) err
 	case errors.Is(err, pawl.ErrInDoubt):
 		d.maybe, d.doubt = d.begun, true
 		d.stats.Maybe++
+	}
+	return d.agrees(d.set)
+}
+
+// inDoubt holds the error of a call against the doubt that it must be about.
+func (d *model) inDoubt(err error) error {
+	if !errors.Is(err, pawl.ErrInDoubt) || d.untold && !errors.As(err, new(*InjectedError)) {
+		return fmt.Errorf("K10: a change while in doubt: %w", err)
+	}
+	d.untold = false
+	return nil
+}
+
+func (m *modelStats) add(before *pawl.Stats, now pawl.Stats) {
+	m.Extends += int(now.Batches - before.Batches)
+	m.Publishes += int(now.Publishes - before.Publishes)
+	*before = now
+}
+
+// group makes commits that go to disk together: all of them happen, or none.
+func (d *model) group() error {
+	n := 2 + d.r.IntN(3)
+	next := d.set
+	var changes []pawl.Change
+	for i := range n {
+		mc := modelCommit{entries: []string{fmt.Sprintf("group %d %d", d.r.Uint32(), i)}}
+		changes = append(changes, pawl.Change{Entries: [][]byte{[]byte(mc.entries[0])}})
+		next = next.after(mc)
+	}
+	if !d.doubt {
+		d.begun = next
+		d.stats.Commits += n
+		d.stats.Groups++
+	}
+	queued := false
+	receipts, errs := make([]pawl.Receipt, n), make([]error, n)
+	var wg sync.WaitGroup
+	receipts[0], errs[0] = d.s.Update(d.ctx, "", func(pawl.View) (pawl.Change, error) {
+		queued = true
+		for i := 1; i < n; i++ {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				receipts[i], errs[i] = d.s.Commit(d.ctx, changes[i])
+			}()
+			for d.s.Stats().Waiting < int64(i) {
+				runtime.Gosched()
+			}
+		}
+		return changes[0], nil
+	})
+	wg.Wait()
+	err := errs[0]
+	for i := 1; i < n && queued; i++ {
+		if (errs[i] == nil) != (err == nil) || errors.Is(errs[i], pawl.ErrInDoubt) != errors.Is(err, pawl.ErrInDoubt) {
+			return fmt.Errorf("of one batch, a commit ended with %w and another with %w", err, errs[i])
+		}
+	}
+	if e := d.surfaced(err); e != nil {
+		return e
+	}
+	d.stats.add(&d.before, d.s.Stats())
+	switch {
+	case d.doubt:
+		return d.inDoubt(err)
+	case err == nil:
+		if e := d.agrees(d.begun); e != nil {
+			return e
+		}
+		if d.crash != nil {
+			d.maybe = d.begun
+			return nil
+		}
+		commits := d.begun.commits[len(d.begun.commits)-n:]
+		for i := range commits {
+			if int(receipts[i].Revision) != len(d.set.commits)+i+1 {
+				return fmt.Errorf("K2: the batch has the revisions %v", receipts)
+			}
+			commits[i].receipt = &receipts[i]
+		}
+		d.set = d.begun
+		return nil
+	case d.hit == nil:
+		return err
+	case errors.Is(err, pawl.ErrInDoubt):
+		d.maybe, d.doubt = d.begun, true
+		d.stats.Maybe++
+	}
+	return d.agrees(d.set)
+}
+
+// checkpoint publishes: the state is the same before and after, and in doubt.
+func (d *model) checkpoint() error {
+	d.stats.Checkpoints++
+	err := d.s.Checkpoint(d.ctx)
+	if e := d.surfaced(err); e != nil {
+		return e
+	}
+	switch {
+	case d.doubt:
+		return d.inDoubt(err)
+	case errors.Is(err, pawl.ErrInDoubt):
+		d.doubt = true
+	}
+	if err != nil && d.hit == nil {
+		return err
+	}
+	return d.agrees(d.set)
+}
+
+// idle lets the store flush a confirm. When that fails, the next call tells.
+func (d *model) idle() error {
+	d.p.Idle()
+	if d.hit != nil {
+		d.doubt, d.untold = true, true
 	}
 	return d.agrees(d.set)
 }
@@ -595,8 +720,11 @@ func (d *model) verify() error {
 func (d *model) close() error {
 	err := d.s.Close()
 	d.s = nil
-	doubt := d.doubt
-	d.doubt = false
+	doubt, untold := d.doubt, d.untold
+	d.doubt, d.untold = false, false
+	if untold && !errors.As(err, new(*InjectedError)) {
+		return fmt.Errorf("K10: Close does not tell that an idle flush failed: %w", err)
+	}
 	if e := d.surfaced(err); e != nil || err == nil || d.hit != nil || doubt {
 		return e
 	}

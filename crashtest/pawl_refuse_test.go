@@ -1,8 +1,8 @@
 package crashtest
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,13 +19,25 @@ import (
 // acknowledged.
 type recorded struct {
 	store, trust []simfs.Image
-	labels       map[pawl.Digest]string // by the digest of the bundle file
-	order        []pawl.Digest          // of acknowledged states, oldest first; the zero digest is the empty store
+	labels       map[pawl.Root]string
+	order        []pawl.Root // of acknowledged states, oldest first; the zero root is the empty store
 }
 
-func record(t *testing.T) *recorded {
+// histories are those that are mixed and damaged: of a bundle that each commit
+// publishes, and of journals that become full, and are made again. The second ends with
+// a journal in use.
+var histories = []struct {
+	name   string
+	opts   pawl.Options
+	script string
+}{
+	{"publishing", publishing, "publish publish publish close"},
+	{"extending", extending(2), "publish extend extend publish extend checkpoint extend group"},
+}
+
+func record(t *testing.T, opts pawl.Options, script string) *recorded {
 	t.Helper()
-	rec := &recorded{labels: map[pawl.Digest]string{{}: none}, order: []pawl.Digest{{}}}
+	rec := &recorded{labels: map[pawl.Root]string{{}: none}, order: []pawl.Root{{}}}
 	seen := map[string]bool{}
 	look := func(im simfs.Image) {
 		for part, list := range map[string]*[]simfs.Image{"/store": &rec.store, "/trust": &rec.trust} {
@@ -41,39 +53,58 @@ func record(t *testing.T) *recorded {
 	c := newC()
 	p := &Process{sim: m.Start(), machine: m, plan: &c.plan, claims: emptyLedger}
 	p.sim.SetHook(func(c *simfs.Call) simfs.Fault {
-		if c.Op.Mutates() {
+		// Of a bundle or a trust file that is being written in its temp nothing is read.
+		if c.Op.Mutates() && (c.Part == 0 || !strings.Contains(c.Path, "tmp-")) {
 			look(c.Snapshot().Image())
 		}
 		return simfs.Fault{}
 	})
-	u, err := openPawl(vfs.NewContext(context.Background(), p.sim), p)
+	ctx := vfs.NewContext(context.WithValue(context.Background(), optionsKey{}, &opts), p.sim)
+	u, err := openPawl(ctx, p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 3 {
-		if err := u.commit(); err != nil {
+	for _, word := range strings.Fields(script) {
+		if err := u.does(word); err != nil {
 			t.Fatal(err)
 		}
-		d := bundleDigest(m.Image())
-		rec.labels[d] = p.ledger().open[0]
-		rec.order = append(rec.order, d)
+		look(m.Image())
+		r, err := pawl.Inspect(ctx, pawlStore, pawlTrust, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rec.order[len(rec.order)-1] != r.Confirmed {
+			rec.order = append(rec.order, r.Confirmed)
+			rec.labels[r.Confirmed] = p.ledger().open[0]
+		}
 	}
-	if err := u.s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	look(m.Image())
 	if len(rec.store) < 10 || len(rec.trust) < 10 {
 		t.Fatalf("recorded only %d and %d images", len(rec.store), len(rec.trust))
 	}
 	return rec
 }
 
-// bundleDigest is what the trust file should name for what the store holds.
-func bundleDigest(im simfs.Image) pawl.Digest {
-	if b, ok := im[pawlStore+"/bundle"]; ok {
-		return sha256.Sum256([]byte(b.Data))
+// holds says whether an image of the store directory is what a root names: exactly, but
+// for bytes of the journal after the root's length up to residue.
+func holds(im simfs.Image, root pawl.Root, residue int64) bool {
+	bundle, some := im[pawlStore+"/bundle"]
+	if root == (pawl.Root{}) || !some {
+		return root == pawl.Root{} && !some
 	}
-	return pawl.Digest{}
+	name := pawlStore + "/" + journalName(root.Epoch)
+	for other := range im {
+		if strings.HasPrefix(other, pawlStore+"/journal.") && other > name {
+			return false
+		}
+	}
+	journal := []byte(im[name].Data)
+	if residue > root.Journal {
+		clear(journal[min(root.Journal, int64(len(journal))):min(residue, int64(len(journal)))])
+	}
+	if root.Journal == 0 && len(bytes.TrimRight(journal, "\x00")) > 0 {
+		return false
+	}
+	return attests(root, []byte(bundle.Data), journal) == nil
 }
 
 // attempt opens the store on an image, and inspects it before. What a refusal may
@@ -135,28 +166,41 @@ func classed(err error) bool {
 // digest; each refusal changes nothing (K5, K8), and an older store directory is
 // told as what it is (K6).
 func TestPawlMixedPairs(t *testing.T) {
-	rec := record(t)
+	for _, h := range histories {
+		t.Run(h.name, func(t *testing.T) { mixPairs(t, record(t, h.opts, h.script)) })
+	}
+}
+
+func mixPairs(t *testing.T, rec *recorded) {
 	opened, refused := 0, map[string]int{}
 	for _, trust := range rec.trust {
 		for _, store := range rec.store {
 			im := join(store, trust)
 			a := try(t, im)
-			d, r := bundleDigest(im), a.report
-			named := d == r.Confirmed.Digest || r.Pending != pawl.Root{} && d == r.Pending.Digest
+			r, hasTrust := a.report, len(im.Under(pawlTrust+"/s.trust")) > 0
+			residue := int64(0)
+			if r.Pending.Epoch == r.Confirmed.Epoch {
+				residue = r.Pending.Journal
+			}
+			old, pending := holds(im, r.Confirmed, residue), r.Pending != pawl.Root{} && holds(im, r.Pending, 0)
 			if a.err == nil {
 				opened++
-				if !named || a.label != rec.labels[d] {
-					t.Fatalf("K3: opened as %q with digest %v, which the trust file does not name: %+v\n%s", a.label, d, r, im)
+				want, ok := rec.labels[r.Confirmed]
+				if pending {
+					want, ok = rec.labels[r.Pending]
+				}
+				if !old && !pending || !ok || a.label != want {
+					t.Fatalf("K3: opened as %q, which the trust file does not name: %+v\n%s", a.label, r, im)
 				}
 				continue
 			}
 			if !classed(a.err) || a.wrote != "" {
 				t.Fatalf("K5, K8: %v\n%s", a.err, a.wrote)
 			}
-			if named && len(im.Under(pawlTrust+"/s.trust")) > 0 {
+			if hasTrust && (old || pending) {
 				t.Fatalf("refused (%v), though the trust file names what is there\n%s", a.err, im)
 			}
-			want := rec.wantRefusal(d, r, len(im.Under(pawlTrust+"/s.trust")) > 0)
+			want := rec.wantRefusal(im, r, hasTrust)
 			if want != nil && !errors.Is(a.err, want) {
 				t.Fatalf("K5, K6: refused with %v, want %v\n%s", a.err, want, im)
 			}
@@ -165,25 +209,29 @@ func TestPawlMixedPairs(t *testing.T) {
 			refused[e.Kind.Error()]++
 		}
 	}
-	t.Logf("%d pairs opened, refused %v", opened, refused)
+	t.Logf("%d store directories, %d trust directories: %d pairs opened, refused %v", len(rec.store), len(rec.trust), opened, refused)
 }
 
-// wantRefusal is the class of a refusal, where the contract leaves no choice.
-func (rec *recorded) wantRefusal(found pawl.Digest, r *pawl.Report, trust bool) error {
-	rank := func(d pawl.Digest) int {
-		for i, o := range rec.order {
-			if o == d {
-				return i
-			}
+// wantRefusal is the class of a refusal, where the contract leaves no choice: nil when
+// the store directory is none of the states that were acknowledged.
+func (rec *recorded) wantRefusal(im simfs.Image, r *pawl.Report, trust bool) error {
+	found, confirmed := -1, -1
+	for i, root := range rec.order {
+		if holds(im, root, 0) {
+			found = i
 		}
-		return -1
+		if root == r.Confirmed {
+			confirmed = i
+		}
 	}
-	switch f, c := rank(found), rank(r.Confirmed.Digest); {
+	switch {
 	case !trust:
 		return pawl.ErrUntrusted
-	case c > 0 && f == 0:
+	case found < 0:
+		return nil
+	case confirmed > 0 && found == 0:
 		return pawl.ErrMissing
-	case f < c:
+	case found < confirmed:
 		return pawl.ErrRolledBack
 	case r.Pending == pawl.Root{}:
 		return pawl.ErrTrustBehind
@@ -208,40 +256,125 @@ func damages(data string, step int) (all []damage) {
 	return append(all, damage{"one byte more", data + "\x00"}, damage{"zeros", strings.Repeat("\x00", len(data))})
 }
 
-// TestPawlDamage spoils each file that matters of every state that a history went
-// through: what opens is a state that was submitted, the one that was there, and a
-// refusal changes nothing.
+// TestPawlDamage spoils each file that matters of the state that a history ended with:
+// what opens is that state, and a refusal changes nothing.
 func TestPawlDamage(t *testing.T) {
-	rec := record(t)
-	last := join(rec.store[len(rec.store)-1], rec.trust[len(rec.trust)-1])
-	newest := rec.labels[rec.order[len(rec.order)-1]]
-	for _, f := range []struct {
-		name  string
-		opens bool // some damage leaves an older record, which authorises the same state
-	}{{pawlStore + "/bundle", false}, {pawlTrust + "/s.trust", true}} {
-		opened := 0
-		data := last[f.name].Data
-		step := 1 + len(data)/2000
-		if raced {
-			step = 1 + len(data)/100
-		}
-		for _, d := range damages(data, step) {
-			im := maps.Clone(last)
-			im[f.name] = simfs.Item{Mode: 0o600, Data: d.data}
-			a := try(t, im)
-			if a.err == nil {
-				opened++
-				if !f.opens || a.label != newest {
-					t.Errorf("K3: %s, %s: opened as %q", f.name, d.what, a.label)
-				}
-				continue
+	for _, h := range histories {
+		t.Run(h.name, func(t *testing.T) {
+			rec := record(t, h.opts, h.script)
+			last := join(rec.store[len(rec.store)-1], rec.trust[len(rec.trust)-1])
+			root := rec.order[len(rec.order)-1]
+			files := map[string]bool{ // whether some damage leaves an older record, which authorises the same state
+				pawlStore + "/bundle": false, pawlTrust + "/s.trust": true,
 			}
-			if !classed(a.err) || a.wrote != "" {
-				t.Errorf("K8: %s, %s: %v\n%s", f.name, d.what, a.err, a.wrote)
+			if root.Journal > 0 {
+				files[pawlStore+"/"+journalName(root.Epoch)] = false
+			} else if h.opts.CheckpointEvery != 1 {
+				t.Fatal("no journal to damage")
 			}
+			for name, opens := range files {
+				damageFile(t, last, name, opens, rec.labels[root])
+			}
+		})
+	}
+}
+
+func damageFile(t *testing.T, last simfs.Image, name string, opens bool, newest string) {
+	opened := 0
+	data := last[name].Data
+	step := 1 + len(data)/2000
+	if raced {
+		step = 1 + len(data)/100
+	}
+	for _, d := range damages(data, step) {
+		im := maps.Clone(last)
+		im[name] = simfs.Item{Mode: 0o600, Data: d.data}
+		a := try(t, im)
+		if a.err == nil {
+			opened++
+			if !opens || a.label != newest {
+				t.Errorf("K3: %s, %s: opened as %q", name, d.what, a.label)
+			}
+			continue
 		}
-		if (opened > 0) != f.opens {
-			t.Errorf("%s: %d damaged files opened", f.name, opened)
+		if !classed(a.err) || a.wrote != "" {
+			t.Errorf("K8: %s, %s: %v\n%s", name, d.what, a.err, a.wrote)
 		}
+	}
+	if (opened > 0) != opens {
+		t.Errorf("%s: %d damaged files opened", name, opened)
+	}
+}
+
+// TestRollbackWindow: an older copy of the store directory is put back after a power
+// cut, taken before one batch that was acknowledged (or before two). From the
+// acknowledgement to the next flush of the trust file that succeeds, this cannot be told
+// from a batch that did not land; from then on it is told as what it is. It reaches back
+// one batch and no further.
+func TestRollbackWindow(t *testing.T) {
+	for _, k := range []struct {
+		name   string
+		opts   pawl.Options
+		before string
+		after  string // the copy was taken before this
+		intent bool   // and then the intent of another commit is written
+		open   bool
+	}{
+		{"extended", extending(4), "publish extend", "extend", false, true},
+		{"the journal made", extending(4), "publish", "extend", false, true},
+		{"a group", extending(4), "publish extend", "group", false, true},
+		{"idle", extending(4), "publish extend", "extend idle", false, false},
+		{"confirm synced", synced(4), "publish extend", "extend", false, false},
+		{"the next intent", extending(4), "publish extend", "extend", true, false},
+		{"two batches", extending(4), "publish extend", "extend extend", false, false},
+		{"published", extending(4), "publish extend", "checkpoint", false, false},
+		{"published, and extended", extending(4), "publish extend", "checkpoint extend", false, false},
+		{"every commit published", publishing, "publish", "publish", false, false},
+		{"closed", extending(roomy), "publish", "extend close", false, false},
+	} {
+		m := simfs.New(simfs.PosixMinimal, "/store", "/trust")
+		c := newC()
+		p := &Process{sim: m.Start(), machine: m, plan: &c.plan, claims: emptyLedger}
+		p.sim.SetHook(func(c *simfs.Call) simfs.Fault {
+			if p.fail != nil {
+				return simfs.Fault{Err: p.fail(c)}
+			}
+			return simfs.Fault{}
+		})
+		u, err := openPawl(vfs.NewContext(context.WithValue(context.Background(), optionsKey{}, &k.opts), p.sim), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := u.does(k.before); err != nil {
+			t.Fatal(k.name, err)
+		}
+		label := p.ledger().open[0]
+		older := m.Image().Under("/store")
+		delete(older, "/store")
+		err = u.does(k.after)
+		if err == nil && k.intent {
+			err = u.commitFails(pawl.ErrInDoubt, true, writeJournal)
+		}
+		if err != nil {
+			t.Fatal(k.name, err)
+		}
+		back, told := 0, 0
+		m.Cut(simfs.CutOptions{}).Disks(func(d *simfs.Disk) bool {
+			im := d.Machine().Image().Under("/trust")
+			delete(im, "/trust")
+			switch a := try(t, join(older, im)); {
+			case a.err == nil && a.label == label && a.report.Verdict == "not landed":
+				back++
+			case errors.Is(a.err, pawl.ErrRolledBack) && a.wrote == "":
+				told++
+			default:
+				t.Errorf("%s: opened as %q, %v\n%s", k.name, a.label, a.err, a.wrote)
+			}
+			return true
+		})
+		if (back > 0) != k.open || back+told == 0 {
+			t.Errorf("%s: of %d disks, on %d the older state is taken for the present one; want some: %v", k.name, back+told, back, k.open)
+		}
+		t.Logf("%s: %d disks, on %d the older copy opens", k.name, back+told, back)
 	}
 }

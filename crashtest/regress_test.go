@@ -18,6 +18,7 @@ import (
 //
 //	# why
 //	scenario two commits
+//	profile ext4-ordered                   — posix-minimal when there is no such line
 //	fault sync /trust/t/s.tmp-* 1 revert   — the process of the next line meets it
 //	kill rename /store/s/tmp-* 1           — killed just before its first such call
 //	cut syncdata /trust/t/s.trust 2        — power cut there, every disk that it can leave
@@ -52,8 +53,17 @@ func parsePlace(words []string) (pl place, err error) {
 	return place{words[0], words[1], n}, err
 }
 
-func parseRegress(text string) (sc *scenario, lines []regressLine, err error) {
+// regressCase is what a script says.
+type regressCase struct {
+	sc      *scenario
+	profile simfs.Profile
+	lines   []regressLine
+}
+
+func parseRegress(text string) (*regressCase, error) {
+	rc := &regressCase{profile: simfs.PosixMinimal}
 	var next regressLine
+	var err error
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
 		if len(words) == 0 || strings.HasPrefix(line, "#") {
@@ -61,32 +71,33 @@ func parseRegress(text string) (sc *scenario, lines []regressLine, err error) {
 		}
 		switch verb := words[0]; {
 		case verb == "scenario":
-			for i := range scenarios {
-				if scenarios[i].name == strings.Join(words[1:], " ") {
-					sc = &scenarios[i]
-				}
+			rc.sc = scenarioNamed(strings.Join(words[1:], " "))
+		case verb == "profile" && len(words) == 2:
+			var ok bool
+			if rc.profile, ok = simfs.ProfileByName(words[1]); !ok {
+				return nil, fmt.Errorf("no profile: %q", line)
 			}
 		case verb == "fault" && len(words) == 5:
 			next.kind = faultKind(words[4])
 			next.fault, err = parsePlace(words[1:])
 		case verb == "end" && len(words) == 2:
 			next.verb, next.atTheEnd = words[1], true
-			lines, next = append(lines, next), regressLine{}
+			rc.lines, next = append(rc.lines, next), regressLine{}
 		case verb == "kill" || verb == "cut":
 			next.verb = verb
 			next.at, err = parsePlace(words[1:])
-			lines, next = append(lines, next), regressLine{}
+			rc.lines, next = append(rc.lines, next), regressLine{}
 		default:
-			return nil, nil, fmt.Errorf("not a line of a case: %q", line)
+			return nil, fmt.Errorf("not a line of a case: %q", line)
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	if sc == nil || len(lines) == 0 {
-		return nil, nil, fmt.Errorf("no scenario, or no processes")
+	if rc.sc == nil || len(rc.lines) == 0 {
+		return nil, fmt.Errorf("no scenario, or no processes")
 	}
-	return sc, lines, nil
+	return rc, nil
 }
 
 func TestRegress(t *testing.T) {
@@ -100,21 +111,21 @@ func TestRegress(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sc, lines, err := parseRegress(string(text))
+			rc, err := parseRegress(string(text))
 			if err != nil {
 				t.Fatal(err)
 			}
-			replayCase(t, sc, lines)
+			rc.replay(t)
 		})
 	}
 }
 
-func replayCase(t *testing.T, sc *scenario, lines []regressLine) {
-	x := explorerFor(simfs.PosixMinimal, func(c *C) {
-		sc.plan(c)
-		c.recover = stubborn
-		if lines[0].kind != "" {
-			c.do = stubborn
+func (rc *regressCase) replay(t *testing.T) {
+	x := explorerFor(rc.profile, func(c *C) {
+		rc.sc.plan(c)
+		c.recover = with(rc.sc.opts, stubborn("commit commit"))
+		if rc.lines[0].kind != "" {
+			c.do = with(rc.sc.opts, stubborn("commit commit"))
 		}
 		c.swallow = swallowable
 	})
@@ -123,7 +134,7 @@ func replayCase(t *testing.T, sc *scenario, lines []regressLine) {
 		t.Fatal(f.err)
 	}
 	level := []*item{root}
-	for i, l := range lines {
+	for i, l := range rc.lines {
 		var next []*item
 		for _, it := range level {
 			next = append(next, x.lead(t, it, l)...)
