@@ -185,7 +185,7 @@ func (m Mutant) build(t *testing.T, pkg, bin string) string {
 // runTest runs a test binary until the first failure.
 func (m Mutant) runTest(t *testing.T, bin, pkg, pattern, skip string, flags ...string) (failed, out string) {
 	t.Helper()
-	cmd := exec.Command(bin, append([]string{"-test.short", "-test.failfast", "-test.v", "-test.run", pattern, "-test.skip", skip, "-test.timeout", (15 * time.Minute).String()}, flags...)...)
+	cmd := exec.Command(bin, append([]string{"-test.short", "-test.failfast", "-test.v", "-test.run", pattern, "-test.skip", skip, "-test.timeout", (5 * time.Minute).String()}, flags...)...)
 	cmd.Dir = filepath.Join(root, pkg)
 	cmd.Env = append(os.Environ(), "PAWL_MUTANT="+m.Name)
 	b, err := cmd.CombinedOutput()
