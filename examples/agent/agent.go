@@ -21,7 +21,7 @@ import (
 // It knows nothing of being killed. Whenever it is started, it opens the store and
 // goes on after the last step that the store knows.
 
-// step is what the journal keeps of one step, as JSON: a tool call and its result.
+// step is what the history keeps of one step, as JSON: a tool call and its result.
 type step struct {
 	Step   int    `json:"step"` // from 1
 	Call   call   `json:"call"`
@@ -56,7 +56,7 @@ const (
 	lockWait = 10 * time.Second
 )
 
-// add returns the totals after one more step, whose entry in the journal is given.
+// add returns the totals after one more step, whose entry in the history is given.
 func (t totals) add(s step, entry []byte) totals {
 	chain := sha256.Sum256(append([]byte(t.Digest), entry...))
 	return totals{

@@ -51,14 +51,14 @@ func check(ctx context.Context, j job, acked []pawl.Receipt, settled []message, 
 			v.storef("step %d was acknowledged with receipt %s, and is not part of the history", r.Revision, r)
 		}
 	}
-	journal, err := v.journal(view)
+	history, err := v.history(view)
 	if err != nil {
 		return v, err
 	}
-	if err := v.tree(j, journal); err != nil {
+	if err := v.tree(j, history); err != nil {
 		return v, err
 	}
-	if err := v.state(view, journal); err != nil {
+	if err := v.state(view, history); err != nil {
 		return v, err
 	}
 	if err := v.audit(view, settled, audit, from); err != nil {
@@ -83,21 +83,21 @@ func (v *verdict) treef(format string, args ...any) {
 	v.withTree = append(v.withTree, fmt.Sprintf(format, args...))
 }
 
-// journal reads all entries. Each must be the one entry of a commit that bears the
+// history reads all entries. Each must be the one entry of a commit that bears the
 // step's id, and step n must be entry n of revision n.
-func (v *verdict) journal(view pawl.View) (journal []step, err error) {
+func (v *verdict) history(view pawl.View) (history []step, err error) {
 	for e, err := range view.Entries(0) {
 		if err != nil {
 			return nil, err
 		}
-		n := len(journal) + 1
+		n := len(history) + 1
 		var s step
 		if err := json.Unmarshal(e.Data, &s); err != nil {
 			v.storef("entry %d is not a step: %v", e.Seq, err)
 		} else if s.Step != n || int(e.Seq) != n || int(e.Revision) != n {
 			v.storef("where step %d should be there is entry %d of revision %d, which records step %d", n, e.Seq, e.Revision, s.Step)
 		}
-		journal = append(journal, s)
+		history = append(history, s)
 	}
 	commits := 0
 	for c, err := range view.Commits(0) {
@@ -109,21 +109,21 @@ func (v *verdict) journal(view pawl.View) (journal []step, err error) {
 			v.storef("commit %d has id %q, entries %d to %d, and replaces %q: that is no step", c.Version.Revision, c.ID, c.FirstSeq, c.LastSeq, c.Put)
 		}
 	}
-	if commits != len(journal) {
-		v.storef("%d commits, and %d entries", commits, len(journal))
+	if commits != len(history) {
+		v.storef("%d commits, and %d entries", commits, len(history))
 	}
-	return journal, nil
+	return history, nil
 }
 
-// tree compares the journal with a fresh walk: no step lost, none twice, in order,
+// tree compares the history with a fresh walk: no step lost, none twice, in order,
 // and every result the same.
-func (v *verdict) tree(j job, journal []step) error {
+func (v *verdict) tree(j job, history []step) error {
 	paths, err := list(j.Tree, j.Files)
 	if err != nil {
 		return err
 	}
 	at := map[string]int{} // path → step
-	for i, s := range journal {
+	for i, s := range history {
 		if first, ok := at[s.Call.Path]; ok {
 			v.storef("%q was done twice: steps %d and %d", s.Call.Path, first, i+1)
 			continue
@@ -147,8 +147,8 @@ func (v *verdict) tree(j job, journal []step) error {
 			v.treef("step %d is lost: nothing records %q", i+1, path)
 		case n != i+1:
 			v.treef("%q should be step %d, and is step %d", path, i+1, n)
-		case journal[n-1] != want:
-			v.treef("step %d records %q with %v, and the file has %v", n, path, journal[n-1].Result, want.Result)
+		case history[n-1] != want:
+			v.treef("step %d records %q with %v, and the file has %v", n, path, history[n-1].Result, want.Result)
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(at)) {
@@ -157,8 +157,8 @@ func (v *verdict) tree(j job, journal []step) error {
 	return nil
 }
 
-// state compares state.json with what the journal adds up to, and with the walk.
-func (v *verdict) state(view pawl.View, journal []step) error {
+// state compares state.json with what the history adds up to, and with the walk.
+func (v *verdict) state(view pawl.View, history []step) error {
 	if parts := slices.Collect(view.Parts()); !slices.Equal(parts, []string{statePart}) {
 		v.storef("the store has the parts %q, and should have %q only", parts, statePart)
 	}
@@ -168,7 +168,7 @@ func (v *verdict) state(view pawl.View, journal []step) error {
 		return nil
 	}
 	var sum totals
-	for _, s := range journal {
+	for _, s := range history {
 		entry, err := json.Marshal(s)
 		if err != nil {
 			return err
@@ -176,7 +176,7 @@ func (v *verdict) state(view pawl.View, journal []step) error {
 		sum = sum.add(s, entry)
 	}
 	if got != sum {
-		v.storef("%s says %v, and the journal adds up to %v", statePart, got, sum)
+		v.storef("%s says %v, and the history adds up to %v", statePart, got, sum)
 	}
 	if got != v.sum {
 		v.treef("%s says %v, and a fresh walk of the tree adds up to %v", statePart, got, v.sum)

@@ -1,10 +1,10 @@
 // Agent shows pawl at work, and being killed at work.
 //
 // A supervisor starts a worker, which is an agent that reads its way through the
-// source of the Go toolchain and commits every step: an entry in the journal, which
+// source of the Go toolchain and commits every step: an entry in the history, which
 // records the tool call and its result, and the part state.json, which holds the
 // cursor and the running totals. The supervisor kills it at random moments, sixty
-// times, and starts it again. At the end journal and state are compared with a
+// times, and starts it again. At the end history and state are compared with a
 // fresh walk of the tree: no step lost, none twice, all totals equal.
 //
 //	go run ./examples/agent
@@ -43,7 +43,7 @@ const usage = `Usage: agent [flags]
 
 A supervisor starts an agent, which works through the Go files of a tree and commits
 every step to a pawl store. It kills the agent at random moments, starts it again,
-and compares journal and state with a fresh walk of the tree at the end.
+and compares history and state with a fresh walk of the tree at the end.
 
 Exit code 0: no step was lost, none was done twice, all totals are equal, and intents
 were settled both ways, as landed and as not landed (demanded from %d kills on).
@@ -69,7 +69,7 @@ func parse(args []string, stdout, stderr io.Writer) (c config, err error) {
 	f.SetOutput(io.Discard)
 	f.IntVar(&c.kills, "kills", 60, "kill the agent `n` times; a few more if only then both kinds of settles occur")
 	f.Uint64Var(&c.seed, "seed", 0, "draw the moments of the kills from this `number`; 0: another one each time")
-	f.IntVar(&c.files, "files", 600, "work on the first `n` Go files of the tree")
+	f.IntVar(&c.files, "files", 3000, "work on the first `n` Go files of the tree")
 	f.StringVar(&c.tree, "tree", "", "work on this `directory`; default: what \"go env GOROOT\" says")
 	f.StringVar(&c.dir, "dir", "", "store `directory`; one that exists is gone on with; default: a new one, removed if all is well")
 	f.StringVar(&c.trust, "trust", "", "trust `directory`; default: the store directory's name and \"-trust\"")
@@ -261,7 +261,7 @@ func demo(ctx context.Context, c config, sum *summary, show io.Writer) (err erro
 	}
 	fmt.Fprintf(show, `
 steps      %d: none lost, none twice, in order
-totals     %d lines, %d bytes: equal in journal, state and tree
+totals     %d lines, %d bytes: equal in history, state and tree
 kills      %d of %d
 settled    %d landed, %d not landed, as reported by the workers after them,
            and %d by workers that were killed before they could report it

@@ -174,14 +174,21 @@ func TestRolledBack(t *testing.T) {
 	dir, trust := testkit.Dirs(t)
 	where := []string{"-tree", tree, "-dir", dir, "-trust", trust, "-kills", "0"}
 	jsonRun(t, 0, append(where, "-files", "8")...)
-	bundle := filepath.Join(dir, "bundle")
-	old, err := os.ReadFile(bundle)
-	if err != nil {
-		t.Fatal(err)
+	old := map[string][]byte{}
+	for _, pattern := range []string{"bundle", "journal.*"} {
+		paths, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil || len(paths) != 1 {
+			t.Fatalf("%s: %v, %v", pattern, paths, err)
+		}
+		if old[paths[0]], err = os.ReadFile(paths[0]); err != nil {
+			t.Fatal(err)
+		}
 	}
 	jsonRun(t, 0, where...)
-	if err := os.WriteFile(bundle, old, 0o600); err != nil {
-		t.Fatal(err)
+	for path, b := range old {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	before := testkit.Snapshot(t, dir, trust)
 	got := jsonRun(t, 1, where...)
@@ -406,7 +413,7 @@ func TestCheck(t *testing.T) {
 		},
 		"totals": {
 			spoil: at(6, func(c *pawl.Change) { c.SetJSON(statePart, totals{Files: 6}) }),
-			store: "the journal adds up to",
+			store: "the history adds up to",
 			tree:  "a fresh walk of the tree adds up to",
 		},
 		"no state": {
