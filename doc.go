@@ -1,4 +1,5 @@
-// Package pawl keeps a program's state in two files and never loses or invents it.
+// Package pawl keeps a program's state, and in another place what authorises it, and
+// never loses or invents it.
 //
 // # What disks do
 //
@@ -11,7 +12,7 @@
 //
 // # What pawl promises
 //
-// A program appends entries to a journal and replaces named parts of its state, all
+// A program appends entries to a history and replaces named parts of its state, all
 // in one [Store.Commit]. When that returns nil, the change is on stable storage.
 // [Open] afterwards yields exactly that state, or a later one, or says why it will
 // not: a state is returned only if a record in the trust directory names its digest.
@@ -24,18 +25,28 @@
 //
 // # How
 //
-// The state is one file, the bundle, only ever replaced whole. The trust file, in
-// another directory, says which bundle counts, by its SHA-256. A commit writes an
-// intent {confirmed: old, pending: new} to the trust file, then the new bundle beside
-// the old one, renames it into place, and confirms; each step is flushed before the
-// next. Whatever happens in between, one of the two states is there whole, and the
-// trust file authorises both. The files publish.go (the order of a commit) and
-// recover.go (the decision that Open makes) say it all; docs/protocol.md draws it.
+// The state is a file, the bundle, only ever replaced whole, and beside it a journal of
+// the commits since, which is only written where it holds zeros. The trust file, in
+// another directory, says which bundle counts and how much of the journal, by SHA-256.
+//
+// A commit writes an intent {confirmed: old, pending: new} to the trust file, then its
+// frame to the journal, each flushed before the next step, and then a confirm, whose
+// flush may come a little later: until it does, the intent authorises the new state.
+// Commits that are asked for at the same time share the flushes. When the journal is
+// full the bundle is published: the intent, the new bundle beside the old one, a
+// rename, the confirm, each flushed.
+//
+// Whatever happens in between, one of the two states is there whole, and the trust file
+// authorises both. The files extend.go and publish.go (the order of a commit), batch.go
+// (who writes it) and recover.go (the decision that Open makes) say it all;
+// docs/protocol.md draws it.
 //
 // # What it does not protect against
 //
 // Someone who can write to both directories. A copy of both put back together, by
-// restoring a virtual machine for one. A device that acknowledges flushes that it
-// does not do. Another program that writes into the directories at the same time:
-// that is detected, not prevented.
+// restoring a virtual machine for one. An older copy of the store directory that is put
+// back while the newest confirm is not flushed, together with a power cut: see
+// Options.SyncConfirm. A device that acknowledges flushes that it does not do. Another
+// program that writes into the directories at the same time: that is detected, not
+// prevented.
 package pawl

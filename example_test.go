@@ -163,7 +163,7 @@ func ExampleStore_Lookup() {
 	// charge-43: not committed
 }
 
-// The journal is numbered from 1, across commits; a reader that knows how far it
+// The entries are numbered from 1, across commits; a reader that knows how far it
 // came goes on from there.
 func ExampleView_Entries() {
 	defer scratch()()
