@@ -450,7 +450,7 @@ func stride(n int) int {
 	case !testing.Short():
 		return 1
 	case runtime.GOOS == "windows":
-		return 9 * n
+		return 25 * n
 	}
 	return n
 }

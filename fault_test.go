@@ -505,7 +505,7 @@ func (x *faultRun) recovering(at string, revision int) int {
 
 // faultStep is 1 where every call is failed. Under Wine a call takes long, and what is
 // tested is the same code.
-var faultStep = map[bool]int{false: 1, true: 40}[onWindows]
+var faultStep = map[bool]int{false: 1, true: 80}[onWindows]
 
 // TestFaults fails every call of every script, one after the other, in every way.
 // Whatever fails: the error comes out and says what is true, the store goes on or

@@ -283,8 +283,8 @@ func TestStaleRecover(t *testing.T) {
 		{"trust Sync", "journal", nil, 2},
 	} {
 		t.Run(tt.from+", "+strings.ReplaceAll(tt.at, "/", " "), func(t *testing.T) {
-			if onWindows && tt.at != "trust Sync" {
-				t.Skip("Wine does not rename over a file that a process has open, and the writer in doubt has the trust file open")
+			if onWindows && (tt.at != "trust Sync" || tt.from == "journal") {
+				t.Skip("Wine does not rename over a file that a process has open, and the writer in doubt has the trust file or the journal open")
 			}
 			r := newRig(t)
 			r.prepare(tt.from)
