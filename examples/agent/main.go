@@ -46,7 +46,7 @@ every step to a pawl store. It kills the agent at random moments, starts it agai
 and compares history and state with a fresh walk of the tree at the end.
 
 Exit code 0: no step was lost, none was done twice, all totals are equal, and intents
-were settled both ways, as landed and as not landed (demanded from %d kills on).
+that kills had left were settled (demanded from %d kills on).
 1: any difference, or another failure; the directories are kept. 2: bad usage.
 130: interrupted.
 
