@@ -71,7 +71,7 @@ func silent(c *C, counts func(*pawl.Error) bool) {
 	c.recover = func(ctx context.Context, p *Process) error {
 		err := aloud(ctx, p)
 		if e := (*pawl.Error)(nil); errors.As(err, &e) && e.Op == "open" && !counts(e) {
-			p.Observe(p.ledger().open[0])
+			p.Observe(p.run.ledger().open[0])
 			return nil
 		}
 		return err

@@ -12,14 +12,18 @@ type failure struct {
 	setup bool // in Setup: there is no history
 }
 
-// verdict is what one process broke by itself. Its Func may return an error only when
-// it met a fault; what says which Func that was.
+// verdict is what one run broke by itself. Its Func may return an error only when it
+// met a fault; what says which Func that was.
 func (r *run) verdict(what string) error {
-	switch v := r.p.sim.Violations(); {
-	case r.p.broken != nil:
-		return r.p.broken
-	case len(v) > 0:
-		return v[0]
+	if r.broken != nil {
+		return r.broken
+	}
+	for _, p := range r.processes {
+		if v := p.sim.Violations(); len(v) > 0 {
+			return v[0]
+		}
+	}
+	switch {
 	case errors.Is(r.err, errPanic):
 		return r.err
 	case r.err != nil && r.fault == nil:
@@ -28,7 +32,7 @@ func (r *run) verdict(what string) error {
 	return nil
 }
 
-// check judges the process that ran on an item, and what it left.
+// check judges what ran on an item, and what it left.
 func (x *explorer) check(it *item, r *run) error {
 	what := "an ordinary crash blocks"
 	if it.parent == nil {
@@ -43,13 +47,13 @@ func (x *explorer) check(it *item, r *run) error {
 	if it.parent == nil || r.err != nil {
 		return nil
 	}
-	if !r.p.observed {
+	if !r.observed {
 		return errors.New("the recovery returned nil and never called Observe")
 	}
 	if r.fault != nil { // it may have left for the next one what it could not do
 		return nil
 	}
-	if err := x.checkAfter(r); err != nil || r.p.atFirst == nil {
+	if err := x.checkAfter(r); err != nil || r.atFirst == nil {
 		return err
 	}
 	return x.checkTwice(r)
@@ -58,9 +62,9 @@ func (x *explorer) check(it *item, r *run) error {
 // checkAfter runs the test's own checks on what a recovery left.
 func (x *explorer) checkAfter(r *run) error {
 	for _, f := range x.plan.checks {
-		m := r.p.machine.Snapshot()
+		m := r.machine.Snapshot()
 		before := m.Writes()
-		c := x.plan.play(m, r.p.claims, f, start{})
+		c := x.plan.play(m, r.claims, f, start{})
 		if err := c.verdict("check after the recovery"); err != nil {
 			return err
 		}
@@ -73,18 +77,18 @@ func (x *explorer) checkAfter(r *run) error {
 
 // checkTwice kills the recovery just when it has observed, and recovers again.
 func (x *explorer) checkTwice(r *run) error {
-	claims := r.p.firstClaims
-	if !x.isNewTwice(key{r.p.atFirst.Sum(), claims.sum()}) {
+	claims := r.firstClaims
+	if !x.isNewTwice(key{r.atFirst.Sum(), claims.sum()}) {
 		return nil
 	}
 	x.count(func(s *Stats) { s.Twice++ })
-	m := r.p.atFirst
+	m := r.atFirst
 	again := x.plan.play(m, claims, x.plan.recover, start{})
 	if err := again.verdict("a second recovery fails"); err != nil {
 		return err
 	}
-	if again.p.written != 0 {
-		return fmt.Errorf("K7: a second recovery wrote %d times before it observed", again.p.written)
+	if again.written != 0 {
+		return fmt.Errorf("K7: a second recovery wrote %d times before it observed", again.written)
 	}
 	return nil
 }

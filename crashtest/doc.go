@@ -37,6 +37,10 @@
 // and must do the same thing each time: what differs between runs (names, contents)
 // comes from Process.Number, or from what it reads.
 //
+// Programs that share a store are several processes at the same time: Process.Beside
+// starts another one on the same machine, and Process.Kill and Process.KillAt end one
+// of them while the other goes on.
+//
 // # What is checked
 //
 // States have labels; each Begin uses a new one. Observe fails unless the label is

@@ -135,10 +135,10 @@ func (x *explorer) expandFaults(items []*item) {
 	x.parallel(len(items), func(i int) {
 		ops := x.run(items[i], start{ops: true}).ops
 		var level []*item
-		for n, op := range ops {
+		for _, op := range ops {
 			for _, kind := range x.plan.ways(&op) {
 				it := *items[i]
-				it.limit, it.fault = it.depth+x.plan.faultDepth, &fault{n + 1, kind}
+				it.limit, it.fault = it.depth+x.plan.faultDepth, &fault{op.Turn, kind}
 				level = append(level, &it)
 			}
 		}
@@ -172,7 +172,7 @@ func (x *explorer) prepare() (*item, *failure) {
 		return nil, &failure{item: root, err: err, setup: true}
 	}
 	m.Flush()
-	root.claims = r.p.claims
+	root.claims = r.claims
 	return root, nil
 }
 
@@ -192,7 +192,7 @@ func (x *explorer) run(it *item, how start) *run {
 // that was not met before.
 func (x *explorer) crashes(it *item, r *run, yield func(*item) bool) {
 	for i, pt := range r.points {
-		if it.fault != nil && (r.fault == nil || pt.call.N <= r.fault.ID.N) {
+		if it.fault != nil && (r.fault == nil || pt.turn <= r.fault.Turn) {
 			continue // as without the fault
 		}
 		x.count(func(s *Stats) { s.Points++ })

@@ -42,7 +42,7 @@ func (e *InjectedError) Error() string { return "injected: " + e.Err.Error() }
 // Unwrap returns the operating system's error.
 func (e *InjectedError) Unwrap() error { return e.Err }
 
-// fault is one way in which call n of a process fails.
+// fault is one way in which the call of turn n fails.
 type fault struct {
 	n    int
 	kind faultKind
@@ -95,7 +95,7 @@ func (pl *plan) ways(c *simfs.Call) (kinds []faultKind) {
 
 // at is the fault that a call meets.
 func (f *fault) at(c *simfs.Call) simfs.Fault {
-	n := int(c.ID.N)
+	n := c.Turn
 	switch {
 	case f.kind == faultSticky && n >= f.n && needsSpace(c.Op):
 		return simfs.Fault{Err: &InjectedError{syscall.ENOSPC}}
@@ -149,7 +149,7 @@ func (r *run) swallowed(pl *plan) error {
 	if r.fault == nil {
 		return nil
 	}
-	for _, err := range append(r.p.surfaced, r.err) {
+	for _, err := range append(r.surfaced, r.err) {
 		if e := (*InjectedError)(nil); errors.As(err, &e) {
 			return nil
 		}

@@ -51,7 +51,7 @@ func record(t *testing.T, opts pawl.Options, script string) *recorded {
 	}
 	m := simfs.New(simfs.PosixMinimal, "/store", "/trust")
 	c := newC()
-	p := &Process{sim: m.Start(), machine: m, plan: &c.plan, claims: emptyLedger}
+	p := newRun(&c.plan, m, emptyLedger, start{}).start()
 	p.sim.SetHook(func(c *simfs.Call) simfs.Fault {
 		// Of a bundle or a trust file that is being written in its temp nothing is read.
 		if c.Op.Mutates() && (c.Part == 0 || !strings.Contains(c.Path, "tmp-")) {
@@ -75,7 +75,7 @@ func record(t *testing.T, opts pawl.Options, script string) *recorded {
 		}
 		if rec.order[len(rec.order)-1] != r.Confirmed {
 			rec.order = append(rec.order, r.Confirmed)
-			rec.labels[r.Confirmed] = p.ledger().open[0]
+			rec.labels[r.Confirmed] = p.run.ledger().open[0]
 		}
 	}
 	if len(rec.store) < 10 || len(rec.trust) < 10 {
@@ -334,7 +334,7 @@ func TestRollbackWindow(t *testing.T) {
 	} {
 		m := simfs.New(simfs.PosixMinimal, "/store", "/trust")
 		c := newC()
-		p := &Process{sim: m.Start(), machine: m, plan: &c.plan, claims: emptyLedger}
+		p := newRun(&c.plan, m, emptyLedger, start{}).start()
 		p.sim.SetHook(func(c *simfs.Call) simfs.Fault {
 			if p.fail != nil {
 				return simfs.Fault{Err: p.fail(c)}
@@ -348,7 +348,7 @@ func TestRollbackWindow(t *testing.T) {
 		if err := u.does(k.before); err != nil {
 			t.Fatal(k.name, err)
 		}
-		label := p.ledger().open[0]
+		label := p.run.ledger().open[0]
 		older := m.Image().Under("/store")
 		delete(older, "/store")
 		err = u.does(k.after)

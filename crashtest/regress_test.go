@@ -158,10 +158,10 @@ func (x *explorer) lead(t *testing.T, it *item, l regressLine) (next []*item) {
 	it.limit = it.depth + 1
 	if l.kind != "" {
 		n := 0
-		for i, c := range x.run(it, start{ops: true}).ops {
+		for _, c := range x.run(it, start{ops: true}).ops {
 			if l.fault.is(&c) {
 				if n++; n == l.fault.n {
-					it.fault = &fault{i + 1, l.kind}
+					it.fault = &fault{c.Turn, l.kind}
 				}
 			}
 		}
@@ -184,7 +184,7 @@ func (x *explorer) lead(t *testing.T, it *item, l regressLine) (next []*item) {
 			if n++; n == l.at.n {
 				// The last point that is not after the call: where nothing moved, there is none.
 				for j, pt := range r.points {
-					if pt.call.N <= r.ops[i].ID.N && pt.part == 0 {
+					if pt.turn <= r.ops[i].Turn && pt.part == 0 {
 						at = j
 					}
 				}

@@ -2,6 +2,7 @@ package crashtest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/seed-5cdcd42d/pawl/internal/simfs"
@@ -40,7 +41,7 @@ func (x *explorer) story(acts []act) string {
 		if a.item.parent == nil {
 			what = "the workload"
 		}
-		fmt.Fprintf(&b, "process %d, %s\n", a.run.p.Number(), what)
+		fmt.Fprintf(&b, "%s, %s\n", a.run.who(), what)
 		if i == len(acts)-1 {
 			x.tell(&b, a.run, nil, nil)
 			continue
@@ -55,7 +56,7 @@ func (x *explorer) story(acts []act) string {
 		}
 	}
 	last := acts[len(acts)-1]
-	for _, line := range last.run.p.ledger().history() {
+	for _, line := range last.run.ledger().history() {
 		fmt.Fprintf(&b, "  claim: %s\n", line)
 	}
 	if last.run.err != nil {
@@ -65,25 +66,41 @@ func (x *explorer) story(acts []act) string {
 	return b.String()
 }
 
-// tell lists the calls of one process up to a crash point.
+// who names the processes of a run.
+func (r *run) who() string {
+	var numbers []string
+	for _, p := range r.processes {
+		numbers = append(numbers, fmt.Sprint(p.Number()))
+	}
+	if len(numbers) == 1 {
+		return "process " + numbers[0]
+	}
+	return "processes " + strings.Join(numbers, " and ")
+}
+
+func (r *run) has(process int32) bool {
+	return slices.ContainsFunc(r.processes, func(p *Process) bool { return int32(p.Number()) == process })
+}
+
+// tell lists the calls of one run up to a crash point.
 func (x *explorer) tell(b *strings.Builder, r *run, until *point, fates []simfs.Fate) {
 	byCall := map[simfs.CallID][]simfs.Fate{}
 	for _, f := range fates {
 		byCall[f.At] = append(byCall[f.At], f)
 	}
 	for _, f := range fates {
-		if f.At.Process != int32(r.p.Number()) && len(byCall[f.At]) > 0 {
+		if !r.has(f.At.Process) && len(byCall[f.At]) > 0 {
 			fmt.Fprintf(b, "  left by %d.%d%s\n", f.At.Process, f.At.N, fateText(byCall[f.At]))
 			delete(byCall, f.At)
 		}
 	}
 	for i := range r.log {
 		c := &r.log[i]
-		if until != nil && (c.ID.N > until.call.N || c.ID.N == until.call.N && until.part == 0) {
+		if until != nil && (c.Turn > until.turn || c.Turn == until.turn && until.part == 0) {
 			break
 		}
 		cut := ""
-		if until != nil && c.ID.N == until.call.N {
+		if until != nil && c.Turn == until.turn {
 			cut = fmt.Sprintf(" (crashed at its part %d)", until.part)
 		}
 		fmt.Fprintf(b, "  %s%s%s\n", c, cut, fateText(byCall[c.ID]))

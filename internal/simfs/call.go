@@ -58,6 +58,7 @@ type CallID struct {
 // Call is one call as a hook sees it, before it happens.
 type Call struct {
 	ID   CallID
+	Turn int // its place among the calls of all processes of the machine, as Machine.Calls counts them
 	Part int // >0: not a new call but a sector boundary inside a WriteAt; a fault returned here is ignored
 	Op   Op
 	Path string

@@ -43,6 +43,9 @@ func (h *handle) close() error {
 
 func (h *handle) forget() {
 	h.closed = true
+	if h.p.dead { // its handles went with it
+		return
+	}
 	h.p.open--
 	h.p.m.handles--
 }
@@ -219,7 +222,7 @@ func (d *dirHandle) open(op Op, name string, perm fs.FileMode) (vfs.File, error)
 			if err := d.mayAdd(); err != nil {
 				return err
 			}
-			ino = m.newNode(node{f: newFile(m.own, perm, simGID, m.now()), disk: m.nodes[d.ino].disk})
+			ino = m.newNode(node{f: newFile(m.own, perm, simGID, d.p.now()), disk: m.nodes[d.ino].disk})
 			m.setNames(d.ino, c.ID, false, entry{name, ino})
 			d.p.noteMade(c.Path)
 		case ino == 0:

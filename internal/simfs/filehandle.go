@@ -49,7 +49,7 @@ func (h *fileHandle) WriteAt(b []byte, off int64) (int, error) {
 	err := h.data(c, b, func(c *Call, b []byte) {
 		m := h.p.m
 		f := m.fileRW(h.ino)
-		f.modTime = m.now()
+		f.modTime = h.p.now()
 		part := *c
 		wide, from := m.widen(f, b, off)
 		f.write(wide, from, m.profile.TornBlock > 0, c.ID, &m.seq, func() *file {

@@ -76,7 +76,7 @@ func (m *Machine) Install(im Image) {
 		if item.Dir {
 			n.d = newDir(m.own, meta{mode: item.Mode, gid: simGID})
 		} else {
-			n.f = newFile(m.own, item.Mode, simGID, m.now())
+			n.f = newFile(m.own, item.Mode, simGID, m.clock(m.boots))
 			n.f.write([]byte(item.Data), 0, false, CallID{}, &m.seq, func() *file { return n.f })
 			n.f.flush()
 		}

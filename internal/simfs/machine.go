@@ -17,6 +17,7 @@ type Machine struct {
 	nodes   []node // by inode number; 0 is none, 1 the root
 	seq     uint64 // of the newest atom
 	boots   int    // processes started so far, in the whole history
+	calls   int    // made on this machine, by all its processes
 	moved   time.Duration
 	changes int // grows with each change of anything that a crash can show
 	writes  int // grows with each change of what programs see
@@ -100,6 +101,14 @@ func (m *Machine) Writes() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.writes
+}
+
+// Calls returns the number of calls so far of all processes on this machine: a
+// snapshot of it, or what a power cut leaves of it, counts anew.
+func (m *Machine) Calls() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.calls
 }
 
 // Advance moves the machine's clock.

@@ -12,6 +12,8 @@ type Process struct {
 	m      *Machine
 	id     int32
 	calls  int32
+	muts   int // calls that mutate
+	doomed int // the one of them that it does not come to make; 0: none
 	random uint64
 	hook   Hook
 	policy Policy
@@ -76,22 +78,10 @@ func (p *Process) Violations() (errs []error) {
 	return errs
 }
 
-// Kill ends the process: its locks and timers go, and every further call fails.
-func (p *Process) Kill() {
-	p.locked(func() {
-		if p.dead {
-			return
-		}
-		p.dead = true
-		p.m.handles -= p.open
-		p.open = 0
-		p.timers = nil
-		for ino, h := range p.m.locks {
-			if h.p == p {
-				delete(p.m.locks, ino)
-			}
-		}
-	})
+// Mutations returns the number of mutating calls so far.
+func (p *Process) Mutations() (n int) {
+	p.locked(func() { n = p.muts })
+	return n
 }
 
 func (p *Process) locked(f func()) {
@@ -127,7 +117,15 @@ func (p *Process) enter(c *Call, h *handle) (Fault, error) {
 		return Fault{}, pathError(c, ErrKilled)
 	}
 	p.calls++
-	c.ID, c.m = CallID{p.id, p.calls}, p.m
+	p.m.calls++
+	c.ID, c.Turn, c.m = CallID{p.id, p.calls}, p.m.calls, p.m
+	if c.Op.Mutates() {
+		if p.doomed == p.muts+1 {
+			p.kill()
+			return Fault{}, pathError(c, ErrKilled)
+		}
+		p.muts++
+	}
 	if h != nil && h.closed {
 		if c.Op == OpClose { // a second Close is a habit of careful code, not a fault of the protocol
 			return Fault{}, pathError(c, fs.ErrClosed)
@@ -146,7 +144,7 @@ func (p *Process) enter(c *Call, h *handle) (Fault, error) {
 }
 
 func (p *Process) leave(c *Call, fault Fault, err error) {
-	if p.keep && (c.Op.Mutates() || fault.Err != nil) && !p.dead {
+	if p.keep && (c.Op.Mutates() || fault.Err != nil) && c.ID.N > 0 { // 0: the process was dead already
 		c.Err, c.m, c.data = err, nil, nil
 		p.log = append(p.log, *c)
 	}

@@ -17,14 +17,17 @@ import (
 var epoch = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Now is the machine's clock. It stands still within a process, so that what a
-// process writes does not depend on how often it asked, and each process starts
-// a minute after the one before.
+// process writes does not depend on how often it asked, nor on which others were
+// started meanwhile; and each process starts a minute after the one before.
 func (p *Process) Now() (t time.Time) {
-	p.locked(func() { t = p.m.now() })
+	p.locked(func() { t = p.now() })
 	return t
 }
 
-func (m *Machine) now() time.Time { return epoch.Add(time.Duration(m.boots)*time.Minute + m.moved) }
+func (p *Process) now() time.Time { return p.m.clock(int(p.id)) }
+
+// clock is what process n sees.
+func (m *Machine) clock(n int) time.Time { return epoch.Add(time.Duration(n)*time.Minute + m.moved) }
 
 // Random fills b from a stream that depends on the machine's seed, the process's
 // number and what was taken before, and on nothing else.

@@ -70,7 +70,7 @@ func (t *timer) arm(d time.Duration) {
 	if t.p.dead {
 		return
 	}
-	t.due = t.p.m.now().Add(d)
+	t.due = t.p.now().Add(d)
 	t.p.timers = append(t.p.timers, t)
 }
 
