@@ -107,12 +107,18 @@ func (m meeting) String() string {
 // reader's first call (call is 0) more steps are the same as a later start: each is
 // done once, as {before, 0, 0}. After the reader's last call nobody looks.
 func everyMeeting(start func(m meeting) (writer, reader func(step func()))) (n int) {
+	return someMeetings(1, start)
+}
+
+// someMeetings is everyMeeting for one of each so many, spread over all of them, and
+// those in which the writer stands still.
+func someMeetings(stride int, start func(m meeting) (writer, reader func(step func()))) (n int) {
 	for before, left := 0, 1; left > 0; before++ {
 		var calls int
 		calls, left = meet(start, meeting{before, 0, 0})
 		n++
 		for call := 1; call < calls; call++ {
-			for more := 1; more <= left; more++ {
+			for more := 1 + (before+call)%stride; more <= left; more += stride {
 				meet(start, meeting{before, call, more})
 				n++
 			}
