@@ -10,7 +10,7 @@ import (
 // only ever appended.
 type auditLine struct {
 	Time    time.Time `json:"time"`
-	Event   string    `json:"event"` // "unclean", "settle"
+	Event   string    `json:"event"` // "unclean", "settle", "program", "migrate"
 	Store   string    `json:"store"`
 	Process string    `json:"process"`
 	// Outcome is "landed" or "not landed" for a settled intent.
@@ -18,6 +18,9 @@ type auditLine struct {
 	Confirmed Root     `json:"confirmed"`
 	Pending   *Root    `json:"pending,omitempty"`
 	Commits   []string `json:"commits,omitempty"` // ids that the intent names
+	// From and To are programs, or schemas.
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
 }
 
 // appendAudit adds a line to the audit file, durably. An error is for the caller to

@@ -25,6 +25,7 @@ type auditRecord struct {
 	Confirmed pawl.Root
 	Pending   *pawl.Root
 	Commits   []string
+	From, To  string
 }
 
 // auditOf reads the audit lines of a store: each is a JSON object on a line of its

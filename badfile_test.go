@@ -1283,7 +1283,7 @@ func TestOnlyOwnTempsSwept(t *testing.T) {
 	b.lay(one.clean[3])
 	elsewhere := filepath.Join(filepath.Dir(b.dir), "elsewhere")
 	write(t, elsewhere, "not ours")
-	const digits = "0123456789abcdef"
+	const digits, trustTemp = "0123456789abcdef", "session.tmp-0000000000000000"
 	var stay []string
 	for _, name := range []string{
 		"tmp-", "tmp-" + digits[1:], "tmp-" + digits + "0", "tmp-" + strings.ToUpper(digits), "tmp-0123456789abcdeg",
@@ -1294,7 +1294,7 @@ func TestOnlyOwnTempsSwept(t *testing.T) {
 		}
 		stay = append(stay, filepath.Join(b.dir, name))
 	}
-	for _, name := range []string{"tmp-" + digits, "other.tmp-" + digits, "session.tmp-" + digits[1:], "session.trust.bak", "session.trust~"} {
+	for _, name := range []string{"tmp-" + digits, "other.tmp-" + digits, "session.tmp-" + digits, "session.tmp-" + digits[1:], "session.trust.bak", "session.trust~"} {
 		stay = append(stay, filepath.Join(b.trust, name))
 	}
 	for _, path := range stay {
@@ -1312,12 +1312,12 @@ func TestOnlyOwnTempsSwept(t *testing.T) {
 	})
 	t.Run("link", func(t *testing.T) { symlink(t, elsewhere, link) })
 	before := testkit.Snapshot(t, append(stay, link, inner, elsewhere)...)
-	ours := []string{filepath.Join(b.dir, "tmp-"+digits), filepath.Join(b.trust, "session.tmp-"+digits)}
+	ours := []string{filepath.Join(b.dir, "tmp-"+digits), filepath.Join(b.trust, trustTemp)}
 	for _, path := range ours {
 		write(t, path, "ours")
 	}
 	rec := b.opens(one.says[3])
-	if want := []string{"tmp-" + digits, "session.tmp-" + digits}; !slices.Equal(rec.Swept, want) {
+	if want := []string{"tmp-" + digits, trustTemp}; !slices.Equal(rec.Swept, want) {
 		t.Errorf("swept %q, want %q", rec.Swept, want)
 	}
 	for _, path := range ours {

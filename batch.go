@@ -1,6 +1,7 @@
 package pawl
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -195,7 +196,7 @@ func (s *Store) await(r *request) {
 		case s.turn <- struct{}{}:
 			s.leadFor(r)
 		case <-ended:
-			if !s.leave(r) {
+			if !s.withdraw(r) {
 				ended = nil // the result is near, and is that of the commit
 				continue
 			}
@@ -214,15 +215,23 @@ func (s *Store) leadFor(r *request) {
 	}
 	select {
 	case <-r.batch.done: // by the one who had the turn before
+		return
 	default:
-		s.lead()
 	}
+	err := s.join(r.ctx)
+	if err != nil && r.ctx.Err() != nil {
+		if s.withdraw(r) {
+			return
+		}
+		err = s.join(context.WithoutCancel(r.ctx))
+	}
+	s.lead(err)
 }
 
-// leave takes a request whose context has ended out of the open batch. It reports
+// withdraw takes a request whose context has ended out of the open batch. It reports
 // false when the batch is being written already, or when somebody else has asked for
 // the same id: then it cannot be certain that there will be no such commit.
-func (s *Store) leave(r *request) bool {
+func (s *Store) withdraw(r *request) bool {
 	q := &s.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -264,8 +273,8 @@ func (s *Store) wanted(id string, but *request) bool {
 }
 
 // lead writes the commits that wait, and gives each its result. Whoever calls it has
-// the turn.
-func (s *Store) lead() {
+// the turn, and has joined; unable is why that could not be.
+func (s *Store) lead(unable error) {
 	b := s.seize()
 	if b == nil {
 		return
@@ -280,7 +289,7 @@ func (s *Store) lead() {
 		}
 	}()
 	var e *Error
-	if refusal := s.refusal(); refusal != nil {
+	if refusal := cmp.Or(s.refusal(), unable); refusal != nil {
 		for _, r := range b.requests {
 			r.kind, r.err = standsAlone, s.refused(r.p.record.id, refusal)
 		}

@@ -27,11 +27,11 @@ import (
 //	 60  u64 revision
 //	 68  32  history digest
 //	100  32  parent: the disk digest that this bundle replaced; zeros in the first
-//	132  u32 schema
+//	132  u32 schema: the caller's, 0 when no commit said one
 //	136 ...  reserved, 0
 //	252  u32 CRC-32C of bytes 0 to 251
 //	256      body:
-//	         str program
+//	         str program: the last that a commit named, "" when none did
 //	         u32 number of parts; each: str name, u8 0, u64 size, 32 SHA-256, bytes; sorted
 //	         u64 revision, u64 next seq, 32 history digest before the first record
 //	         u32 number of commit records; each: u32 length, record
@@ -158,7 +158,9 @@ func decodeHeader(b []byte, magic, what string) (header, error) {
 	h.revision = Revision(d.u64())
 	d.digest(&h.history)
 	d.digest(&h.parent)
-	h.schema = d.u32()
+	if magic == bundleMagic { // reserved in a journal
+		h.schema = d.u32()
+	}
 	for d.left() > 0 {
 		if d.bytes(1)[0] != 0 {
 			return h, errorString("reserved bytes of the header are not zero")
@@ -192,6 +194,9 @@ func decodeBundle(b []byte) (*state, header, error) {
 	d := reader{b: b[:end], at: headerSize}
 	s := &state{id: h.store, epoch: h.epoch, replaced: h.parent, schema: h.schema, parts: map[string]part{}, size: int64(len(b))}
 	s.program = d.str()
+	if d.err == nil {
+		d.fail(plain(checkSaid(s.schema, s.program)))
+	}
 	last := ""
 	for range d.count(2 + 1 + 8 + sha256.Size) {
 		p := part{ref: partRef{name: d.str()}}
@@ -240,7 +245,30 @@ func decodeBundle(b []byte) (*state, header, error) {
 	if v := s.version(); v.Revision != h.revision || v.Digest != h.history {
 		return nil, h, fmt.Errorf("its records end at %s, and its header says %s", v, Version{h.revision, h.history})
 	}
-	return s, h, s.checkParts()
+	if err := s.checkParts(); err != nil {
+		return s, h, err
+	}
+	return s, h, s.checkSaid()
+}
+
+// checkSaid holds schema and program against what the records say of them.
+func (s *state) checkSaid() error {
+	want := state{schema: s.schema, program: s.program}
+	if s.base.revision == 0 {
+		want.schema, want.program = 0, ""
+	}
+	for _, r := range s.records {
+		if r.schema != 0 {
+			want.schema = r.schema
+		}
+		if r.program != "" {
+			want.program = r.program
+		}
+	}
+	if s.schema != want.schema || s.program != want.program {
+		return fmt.Errorf("schema %d and program %q are not what its records say: %d and %q", s.schema, s.program, want.schema, want.program)
+	}
+	return nil
 }
 
 // checkParts holds the parts against what the records did to them, as far back as

@@ -21,6 +21,8 @@ type parsed struct {
 	StoreID         string
 	Epoch, Revision uint64
 	History, Parent string
+	Schema          uint32
+	Program         string
 	Parts           map[string]string
 	Commits         []parsedCommit
 }
@@ -28,7 +30,8 @@ type parsed struct {
 type parsedCommit struct {
 	Revision, FirstSeq uint64
 	Time               int64
-	ID                 string
+	Schema             uint32
+	Program, ID        string
 	Put, Deleted       []string
 	Entries            []string
 }
@@ -46,18 +49,18 @@ func parseBundle(b []byte) parsed {
 	must(string(b[0:8]) == "pawlbndl", "magic")
 	must(le.Uint32(b[8:]) == 1 && bytes.Count(b[12:28], []byte{0}) == 16, "version and flags")
 	must(le.Uint64(b[28:]) == uint64(len(b)), "length")
-	must(bytes.Count(b[132:252], []byte{0}) == 120, "reserved")
+	must(bytes.Count(b[136:252], []byte{0}) == 116, "reserved")
 	must(le.Uint32(b[252:]) == crc32.Checksum(b[:252], table), "header checksum")
 	must(le.Uint32(b[len(b)-4:]) == crc32.Checksum(b[:len(b)-4], table), "checksum")
 	p := parsed{StoreID: hex.EncodeToString(b[36:52]), Epoch: le.Uint64(b[52:]), Revision: le.Uint64(b[60:]),
-		History: hex.EncodeToString(b[68:100]), Parent: hex.EncodeToString(b[100:132]), Parts: map[string]string{}}
+		History: hex.EncodeToString(b[68:100]), Parent: hex.EncodeToString(b[100:132]), Schema: le.Uint32(b[132:]), Parts: map[string]string{}}
 
 	rest := b[256 : len(b)-4]
 	take := func(n int) []byte { t := rest[:n]; rest = rest[n:]; return t }
 	u32 := func() int { return int(le.Uint32(take(4))) }
 	u64 := func() uint64 { return le.Uint64(take(8)) }
 	str := func() string { return string(take(int(le.Uint16(take(2))))) }
-	must(str() == "", "program")
+	p.Program = str()
 	for range u32() {
 		name := str()
 		must(take(1)[0] == 0, "part kind")
@@ -68,14 +71,20 @@ func parseBundle(b []byte) parsed {
 	revision, seq, history := u64(), u64(), [32]byte(take(32))
 	must(revision == 0 && seq == 1, "base")
 	must(history == sha256.Sum256(append([]byte("pawl history 1\n"), b[36:52]...)), "first history digest")
+	schema, program := uint32(0), ""
 	for range u32() {
 		length := u32()
 		after, head := rest[length:], rest[:le.Uint32(rest)]
 		must(u32() == len(head), "head length")
 		c := parsedCommit{Revision: u64(), Time: int64(u64()), FirstSeq: u64()}
 		entries, sum := u32(), [32]byte(take(32))
-		must(u32() == 0 && str() == "", "schema and program")
-		c.ID = str()
+		c.Schema, c.Program, c.ID = uint32(u32()), str(), str()
+		if c.Schema != 0 {
+			schema = c.Schema
+		}
+		if c.Program != "" {
+			program = c.Program
+		}
 		for range u32() {
 			c.Put = append(c.Put, fmt.Sprintf("%s %d %.8x", str(), u64(), take(32)))
 		}
@@ -95,6 +104,7 @@ func parseBundle(b []byte) parsed {
 		must(c.Revision == revision && c.FirstSeq == seq-uint64(entries), "numbers")
 		p.Commits = append(p.Commits, c)
 	}
+	must(schema == p.Schema && program == p.Program, "schema and program are the last that a commit says")
 	must(len(rest) == 0 && revision == p.Revision && hex.EncodeToString(history[:]) == p.History, "end")
 	return p
 }
@@ -152,6 +162,39 @@ func TestBundleByItsDocumentation(t *testing.T) {
 	if plain := parseBundle(readGolden(t, "plain.bundle")); plain.Revision != 1 || len(plain.Parts) != 0 ||
 		!cmp.Equal(plain.Commits, []parsedCommit{{Revision: 1, FirstSeq: 1, Time: start, ID: "nothing-else"}}) {
 		t.Errorf("plain.bundle reads %+v", plain)
+	}
+}
+
+// What commits say of their schema and program is where the format has it, and so is
+// what the state says.
+func TestSchemaByItsDocumentation(t *testing.T) {
+	const start = 1764482400_123456789
+	bundle := readGolden(t, "schema.bundle")
+	b := parseBundle(bundle)
+	if b.Schema != 2 || b.Program != "agent 2.0 (größe)" || len(b.Commits) != 4 {
+		t.Errorf("%+v", b)
+	}
+	j := parseJournal(readGolden(t, "schema.journal"), bundle)
+	var got []parsedCommit
+	got = append(got, b.Commits...)
+	for _, f := range j.Frames {
+		got = append(got, f.Commit)
+	}
+	for i, want := range []parsedCommit{
+		{ID: "before any"},
+		{Schema: 1, Program: "agent 1.0"},
+		{},
+		{ID: "migrate", Schema: 2, Program: "agent 2.0 (größe)"},
+		{Program: `agent "2.1"`},
+		{ID: "migrate again", Schema: 1<<31 - 1},
+	} {
+		c := got[i]
+		if c.ID != want.ID || c.Schema != want.Schema || c.Program != want.Program || c.Revision != uint64(i+1) || c.Time != start+int64(i)*1e9 {
+			t.Errorf("commit %d is %+v, want %+v", i+1, c, want)
+		}
+	}
+	if line := fmt.Sprintf("\nconfirmed 6 4 12288 sha256:%s\nhistory sha256:%s\nstate closed\n", lastItem(j.Frames).Digest, j.History); !strings.Contains(string(readGolden(t, "schema.trust")), line) {
+		t.Errorf("the trust file does not say %q", line)
 	}
 }
 

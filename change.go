@@ -25,7 +25,9 @@ type Change struct {
 	Put     map[string][]byte // parts to replace; nil bytes make an empty part
 	Delete  []string          // parts to remove; one that is not there is no error
 
-	err error
+	err     error
+	schema  uint32 // of the Store that makes it
+	program string
 }
 
 // SetJSON puts a part that holds v as JSON. An error of encoding is kept, and
@@ -93,7 +95,7 @@ func (c *Change) prepare(l *Limits) (*prepared, error) {
 		return nil, tooLarge("the change has %d bytes, and Limits.Commit is %d", total, l.Commit)
 	}
 	r := &p.record
-	r.id = c.ID
+	r.id, r.schema, r.program = c.ID, c.schema, c.program
 	for _, name := range c.Delete {
 		if err := checkPart(name); err != nil {
 			return nil, err

@@ -41,6 +41,12 @@
 // (who writes it) and recover.go (the decision that Open makes) say it all;
 // docs/protocol.md draws it.
 //
+// # More than one process
+//
+// A [Reader] looks at a store beside whoever writes to it, takes no lock and writes
+// nothing. With Options.Shared several processes write by turns. [Store.Watch] and
+// [Reader.Watch] tell of each change.
+//
 // # What it does not protect against
 //
 // Someone who can write to both directories. A copy of both put back together, by

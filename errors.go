@@ -61,6 +61,15 @@ var (
 	// one does not know.
 	ErrVersion error = &sentinel{"format is newer than this program", nil}
 
+	// ErrSchema: the state has another schema than Options.Schema: a higher one, or a
+	// lower one that nothing here can migrate.
+	ErrSchema error = &sentinel{"schema does not fit", nil}
+
+	// ErrUnsettled: a commit was begun, and nobody is there to finish it. Only a Reader
+	// says so, which may not settle it: the old state may be behind what was
+	// acknowledged, the new one may not be durable.
+	ErrUnsettled error = &sentinel{"a commit is not settled", nil}
+
 	// ErrUnsupported: the platform or the file system cannot do what pawl needs.
 	// Matches errors.ErrUnsupported.
 	ErrUnsupported error = &sentinel{"not supported here", errors.ErrUnsupported}

@@ -442,9 +442,14 @@ func TestCheckpointEvery(t *testing.T) {
 // The size of the bundle is known without making it.
 func TestStateSize(t *testing.T) {
 	r := newRig(t)
-	s := r.opened(nil)
 	random := rand.New(rand.NewPCG(2, 2))
+	// Programs of all lengths, and none, say the state's program anew.
+	said := func() *Options {
+		return &Options{Program: strings.Repeat("p", random.IntN(3)*random.IntN(maxName/2+1))}
+	}
+	s := r.opened(said())
 	bytesOf := func(n int) []byte { return make([]byte, random.IntN(n)) }
+	programs := map[int]bool{}
 	for i := range 150 {
 		c := Change{ID: strings.Repeat("i", random.IntN(20)) + fmt.Sprint(i), Put: map[string][]byte{}}
 		for range random.IntN(4) {
@@ -465,15 +470,19 @@ func TestStateSize(t *testing.T) {
 		if want := bundleSize(st); st.size != want || int64(len(encodeBundle(st))) != want {
 			t.Fatalf("commit %d: %d bytes, and the bundle has %d", i, st.size, want)
 		}
-		if i%40 == 39 {
+		programs[len(st.program)] = true
+		if i%5 == 4 {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			s = r.opened(nil)
+			s = r.opened(said())
 			if st := s.state.Load(); st.size != bundleSize(st) {
 				t.Fatalf("opened: %d bytes, and the bundle has %d", st.size, bundleSize(st))
 			}
 		}
+	}
+	if len(programs) < 10 {
+		t.Errorf("programs of only these lengths: %v", programs)
 	}
 }
 

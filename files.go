@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -9,7 +10,9 @@ import (
 	"io/fs"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -24,9 +27,12 @@ func readFull(f vfs.File, n int64) ([]byte, error) {
 }
 
 // readInto fills b from the beginning of f.
-func readInto(f vfs.File, b []byte) error {
+func readInto(f vfs.File, b []byte) error { return readAt(f, b, 0) }
+
+// readAt fills b from off on.
+func readAt(f vfs.File, b []byte, off int64) error {
 	for at := 0; at < len(b); {
-		got, err := f.ReadAt(b[at:], int64(at))
+		got, err := f.ReadAt(b[at:], off+int64(at))
 		at += got
 		if at == len(b) {
 			break
@@ -42,6 +48,18 @@ func readInto(f vfs.File, b []byte) error {
 		}
 	}
 	return nil
+}
+
+// pause waits, and reports false when the context ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
 }
 
 // writeFull writes all of b at off, going on after a short write that reported no
@@ -69,6 +87,7 @@ type directory struct {
 	system vfs.FileSystem
 	noSync atomic.Bool // allowed to go without directory flushes, because it has none
 	temp   string      // prefix of the temps in it
+	alone  bool        // whoever writes here holds the lock: there is one temp at a time
 	counts *counts
 }
 
@@ -95,9 +114,26 @@ func (d *directory) moved() error {
 }
 
 // newTemp makes a file with a short random name. Short, so that it fits wherever
-// the name that it will take fits; random, because a clock is not unique.
+// the name that it will take fits; random, because a clock is not unique. In the trust
+// directory it is the same each time: many stores may have their files there, and what
+// a killed process left is found without a look at all of them.
 func (d *directory) newTemp() (vfs.File, string, error) {
 	var err error
+	if d.alone {
+		name := d.theTemp()
+		f, err := d.Create(name, 0o600)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, name, err
+		}
+		info, err := d.Lstat(name)
+		if err == nil && info.Mode.IsRegular() {
+			if err = d.Remove(name); err == nil {
+				f, err = d.Create(name, 0o600)
+			}
+			return f, name, err
+		}
+		// Whatever it is, pawl did not make it: it stays, and the temp gets another name.
+	}
 	for range 8 {
 		var random [tempDigits / 2]byte
 		d.fsys.Random(random[:])
@@ -112,6 +148,9 @@ func (d *directory) newTemp() (vfs.File, string, error) {
 	}
 	return nil, "", err
 }
+
+// theTemp is the name of the only temp in the trust directory.
+func (d *directory) theTemp() string { return d.temp + strings.Repeat("0", tempDigits) }
 
 // content is what a file is made with: bytes, and zeros up to a size.
 type content struct {
@@ -322,4 +361,13 @@ func (d *directory) sweep(others ...string) (swept []string, err error) {
 		err = d.Sync()
 	}
 	return swept, err
+}
+
+// sweepTemp is sweep for the one temp of the trust directory.
+func (d *directory) sweepTemp() ([]string, error) {
+	name := d.theTemp()
+	if info, err := d.Lstat(name); err != nil || !info.Mode.IsRegular() || d.Remove(name) != nil {
+		return nil, nil
+	}
+	return []string{name}, d.Sync()
 }

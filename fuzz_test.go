@@ -78,8 +78,11 @@ func mendRecord(raw []byte) int {
 	return head
 }
 
+// atSchema is where a record says its schema.
+const atSchema = atEntriesDigest + sha256.Size
+
 // mendBundle puts right, in place, what can be computed from the rest: magic,
-// length, digests, the history, and both checksums.
+// length, digests, the history, the schema, and both checksums.
 func mendBundle(b []byte) []byte {
 	if len(b) < headerSize+4 {
 		return b
@@ -105,6 +108,10 @@ func mendBundle(b []byte) []byte {
 	}
 	var history Digest
 	copy(history[:], base)
+	schema := binary.LittleEndian.Uint32(b[132:])
+	if revision == 0 {
+		schema = 0
+	}
 	for range d.count(4) {
 		raw := d.bytes(uint64(d.u32()))
 		if d.err != nil || len(raw) < 12 {
@@ -112,7 +119,11 @@ func mendBundle(b []byte) []byte {
 		}
 		history = chain(history, raw[:mendRecord(raw)])
 		revision = binary.LittleEndian.Uint64(raw[4:])
+		if len(raw) >= atSchema+4 && binary.LittleEndian.Uint32(raw[atSchema:]) != 0 {
+			schema = binary.LittleEndian.Uint32(raw[atSchema:])
+		}
 	}
+	binary.LittleEndian.PutUint32(b[132:], schema)
 	binary.LittleEndian.PutUint64(b[60:], revision)
 	copy(b[68:], history[:])
 	return mendChecksums(b)
@@ -126,7 +137,7 @@ func mendChecksums(b []byte) []byte {
 }
 
 func FuzzDecodeBundle(f *testing.F) {
-	for _, name := range []string{"full.bundle", "before.bundle", "plain.bundle"} {
+	for _, name := range []string{"full.bundle", "before.bundle", "plain.bundle", "schema.bundle"} {
 		f.Add(goldenFile(f, name, nil), false)
 		f.Add(goldenFile(f, name, nil), true)
 	}

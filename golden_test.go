@@ -38,6 +38,7 @@ import (
 //	journal.trust  confirms the last of them, closed
 //	journal-intent.trust  confirms the last but one, pending the last
 //	audit          an unclean end, an intent that landed and one that did not
+//	schema.*       see goldenSchemaChanges
 
 var update = flag.Bool("update", false, "write the golden files that are missing; one that is there is never changed")
 
@@ -782,7 +783,8 @@ func TestGoldenFilesAreAllUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"audit", "before.bundle", "clean.trust", "first.bundle", "fresh.trust", "full.bundle", "intent.trust",
-		"journal", "journal-intent.trust", "journal.trust", "plain.bundle", "plain.trust", "record"}
+		"journal", "journal-intent.trust", "journal.trust", "plain.bundle", "plain.trust", "record",
+		"schema.audit", "schema.bundle", "schema.journal", "schema.trust"}
 	if !slices.Equal(names, want) {
 		t.Errorf("golden files %q, want %q", names, want)
 	}

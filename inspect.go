@@ -40,6 +40,8 @@ type Report struct {
 	Journal int64    `json:"journal"`        // the journal's size; 0: there is none
 	Entries Seq      `json:"entries"`        // those of Found
 	Parts   []string `json:"parts,omitempty"`
+	Schema  int      `json:"schema,omitempty"`  // what the newest commit that says one says
+	Program string   `json:"program,omitempty"` // likewise
 
 	Temps   []string `json:"temps,omitempty"`   // left by killed processes; Open sweeps them
 	Unknown []string `json:"unknown,omitempty"` // names in the store directory that pawl did not make
@@ -58,13 +60,13 @@ func Inspect(ctx context.Context, dir, trustDir string, opts *Options) (*Report,
 	if err != nil {
 		return nil, fail("inspect", dir, err)
 	}
-	s := &Store{at: at, opts: o, counts: new(counts)}
-	defer s.release()
+	s := &site{at: at, opts: o, counts: new(counts)}
+	defer s.closeDirs()
 	// What would keep Open from these directories is described with the rest.
 	refusal := s.openDirs()
 	if refusal != nil {
-		s.opts.Allow = NetworkFS | NoDirSync | SharedTrust
-		if err := s.release(); err != nil {
+		s.opts.Allow = allowAll
+		if err := s.closeDirs(); err != nil {
 			return nil, fail("inspect", at.dir, err)
 		}
 		if s.openDirs() != nil {
@@ -98,7 +100,7 @@ func Inspect(ctx context.Context, dir, trustDir string, opts *Options) (*Report,
 }
 
 // peekTrust returns the trust file's bytes as they are now, or none.
-func (s *Store) peekTrust() []byte {
+func (s *site) peekTrust() []byte {
 	if s.trustDir == nil {
 		return nil
 	}
@@ -107,7 +109,7 @@ func (s *Store) peekTrust() []byte {
 	return ring
 }
 
-func (s *Store) inspect() (*Report, error) {
+func (s *site) inspect() (*Report, error) {
 	name := s.at.name + trustSuffix
 	r := &Report{Dir: s.at.dir, Trust: s.at.trustPath()}
 	if s.dir != nil {
@@ -132,12 +134,25 @@ func (s *Store) inspect() (*Report, error) {
 	if err := s.swapped(); err != nil {
 		return r.refuse(fail("open", s.at.trust, err)), nil
 	}
+	if err := s.spelled(t.info); err != nil {
+		return r.refuse(fail("open", s.at.trust, err)), nil
+	}
 	if storeErr != nil {
 		return r.refuse(fail("open", s.at.dir, storeErr)), nil
 	}
 	v, e := decide(rec, f)
 	if e != nil {
 		return r.refuse(fail("open", filepath.Join(s.at.dir, f.culprit(rec)), s.otherStore(rec.path, e))), nil
+	}
+	if f.state != nil {
+		root := rec.confirmed
+		if v == verdictLanded {
+			root = rec.pending
+		}
+		n, _ := f.at(root)
+		if e := schemaFits(&s.opts, f.stateAt(n), s.opts.Migrate != nil); e != nil {
+			return r.refuse(fail("open", s.at.dir, e)), nil
+		}
 	}
 	r.Verdict = [...]string{verdictClean: "clean", verdictLanded: "landed", verdictNotLanded: "not landed"}[v]
 	return r, nil
@@ -148,7 +163,7 @@ func (r *Report) refuse(e *Error) *Report {
 	return r
 }
 
-func (r *Report) withoutTrust(s *Store) (*Report, error) {
+func (r *Report) withoutTrust(s *site) (*Report, error) {
 	if err := s.beforeLocks(); err != nil {
 		return r.refuse(fail("open", s.at.dir, err)), nil
 	}
@@ -184,5 +199,6 @@ func (r *Report) describe(f *found) {
 	if f.state != nil {
 		st := f.stateAt(len(f.walk.steps))
 		r.Entries, r.Parts = st.nextSeq()-1, st.partNames()
+		r.Schema, r.Program = int(st.schema), st.program
 	}
 }

@@ -32,7 +32,8 @@ type trustFile struct {
 	newest trustRecord
 	ring   []byte         // the file's bytes as last read or written
 	info   vfs.Info       // the file's identity
-	own    vfs.File       // open for writing in place; nil until this process made the file
+	own    vfs.File       // open for writing in place; nil until this process made the file, and while it rests
+	mine   bool           // this process made the file
 	broken []int          // slots that were neither blank nor whole when the file was read
 	slot   [slotSize]byte // where put makes a record
 	seen   [ringSize]byte // where changed reads to
@@ -226,18 +227,40 @@ func (t *trustFile) replace(r trustRecord, ready func() error) error {
 		return err
 	}
 	t.disown()
-	t.own, t.ring, t.info, t.newest, t.broken = own, ring, info, r, nil
+	t.own, t.mine, t.ring, t.info, t.newest, t.broken = own, true, ring, info, r, nil
 	t.behind.Store(false)
 	return nil
 }
 
 // disown gives up the handle, so that the next record replaces the file (I1).
 func (t *trustFile) disown() {
+	t.rest()
+	t.mine = false
+	t.behind.Store(false)
+}
+
+// rest closes the file until wake.
+func (t *trustFile) rest() {
 	if t.own != nil {
 		t.own.Close()
 		t.own = nil
-		t.behind.Store(false)
 	}
+}
+
+// wake opens the file again for writing in place, if it is the one that this process made.
+func (t *trustFile) wake() (err error) {
+	if !t.mine || t.own != nil {
+		return nil
+	}
+	if t.own, err = t.dir.OpenRW(t.name); err != nil {
+		t.own = nil
+		return err
+	}
+	info, err := t.own.Stat()
+	if err == nil && !info.Same(t.info) {
+		err = errTrustReplaced
+	}
+	return err
 }
 
 // replaced says whether the name leads to another file by now.

@@ -158,45 +158,49 @@ func walkJournal(raw []byte, bundle Root, before *state) (w walked, err error) {
 	for _, r := range before.records {
 		ids[r.id] = true
 	}
-	hasher := sha256.New()
 	root := bundle
-	root.Digest = extendDigest(hasher, root.Digest, raw[:headerSize])
-	w.stop = blockSize
-	for w.stop < int64(len(raw)) {
-		s, end, err := walkFrame(raw, w.stop, hasher, root, from)
+	root.Digest = extendDigest(sha256.New(), root.Digest, raw[:headerSize])
+	w.walkFrames(raw[blockSize:], blockSize, root, from, ids)
+	return w, nil
+}
+
+// walkFrames goes through the frames in raw, the bytes of a journal from base on, which
+// follow a root and its history. ids are those of the commits before, and get those of
+// the frames.
+func (w *walked) walkFrames(raw []byte, base int64, root Root, from origin, ids map[string]bool) {
+	hasher := sha256.New()
+	used, at := usedBytes(raw), int64(0)
+	for w.stop = base; at < int64(len(raw)); w.stop = base + at {
+		s, end, err := walkFrame(raw, at, hasher, root, from)
 		if err == nil && s == nil { // the batch, or the journal, ends here
-			end = roundUp(w.stop, blockSize)
-			if usedBytes(raw[w.stop:end]) != 0 {
+			end = roundUp(at, blockSize)
+			if usedBytes(raw[at:end]) != 0 {
 				err = errorString("the rest of the block is not zero")
-			} else if end != w.stop {
-				w.stop = end
+			} else if end != at {
+				at = end
 				continue
-			} else if w.used > end {
+			} else if used > end {
 				err = errorString("bytes that belong to no frame")
 			}
 		}
 		if err == nil && s != nil && s.record.id != "" && ids[s.record.id] {
 			err = fmt.Errorf("two commits have the id %q", s.record.id)
 		}
-		if err != nil {
-			w.bad = err
-			return w, nil
+		if w.bad = err; err != nil || s == nil {
+			return
 		}
-		if s == nil {
-			return w, nil
-		}
+		s.at += base
+		s.root.Journal += base
 		ids[s.record.id] = true
 		w.steps = append(w.steps, *s)
 		root, from = s.root, origin{s.record.revision, s.record.nextSeq(), s.record.history}
-		w.stop = end
-		end = min(roundUp(end, frameAlign), int64(len(raw)))
-		if usedBytes(raw[w.stop:end]) != 0 {
-			w.bad = errorString("bytes after a frame are not zero")
-			return w, nil
+		at, end = end, min(roundUp(end, frameAlign), int64(len(raw)))
+		if usedBytes(raw[at:end]) != 0 {
+			w.stop, w.bad = base+at, errorString("bytes after a frame are not zero")
+			return
 		}
-		w.stop = end
+		at = end
 	}
-	return w, nil
 }
 
 // walkFrame reads the frame at an offset; nil when there is none.

@@ -97,8 +97,7 @@ func parseJournal(b, bundle []byte) parsedJournal {
 		u32()
 		f.Commit = parsedCommit{Revision: u64(), Time: int64(u64()), FirstSeq: u64()}
 		entries, sum := u32(), [32]byte(take(32))
-		must(u32() == 0 && str() == "", "schema and program")
-		f.Commit.ID = str()
+		f.Commit.Schema, f.Commit.Program, f.Commit.ID = uint32(u32()), str(), str()
 		for range u32() {
 			name, size, digest := str(), int(u64()), [32]byte(take(32))
 			must(sha256.Sum256(data[:size]) == digest, "part digest")

@@ -23,11 +23,28 @@ type lock struct {
 // ownerSize is how much of a lock file is for the line that says who holds it.
 const ownerSize = 256
 
-// takeLock takes the lock, waiting for another holder at most as long as wait.
-func takeLock(ctx context.Context, dir vfs.Dir, name string, wait time.Duration) (*lock, error) {
+// Between two looks at a lock that somebody holds, one waits at most so long: for one
+// that is held until its holder closes the store, and for one that is held for the time
+// of a commit.
+const (
+	longPause   = 50 * time.Millisecond
+	sharedPause = time.Millisecond
+)
+
+// wantedAt is where in a lock file those who wait for it leave a mark. It is a wish and
+// no more: without it they wait longer.
+const wantedAt = ownerSize
+
+// takeLock takes the lock, waiting for another holder at most as long as wait. Of a lock
+// that is shared, the holder gets to know that somebody waits.
+func takeLock(ctx context.Context, dir vfs.Dir, name string, wait time.Duration, shared bool) (*lock, error) {
 	deadline := time.Now().Add(wait)
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		l, owner, err := tryLock(dir, name)
+	between, most := time.Millisecond, longPause
+	if shared {
+		between, most = sharedPause/4, sharedPause
+	}
+	for ; ; between = min(2*between, most) {
+		l, owner, err := tryLock(dir, name, shared)
 		if l != nil || err != nil {
 			return l, err
 		}
@@ -35,18 +52,27 @@ func takeLock(ctx context.Context, dir vfs.Dir, name string, wait time.Duration)
 		if left <= 0 {
 			return nil, &Error{Kind: ErrLocked, Hint: hintLocked, Cause: fmt.Errorf("held by %s", owner)}
 		}
-		timer := time.NewTimer(min(pause, left))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !pause(ctx, min(between, left)) {
 			return nil, ctxError(ctx)
-		case <-timer.C:
 		}
 	}
 }
 
+// sought says whether somebody has waited for the lock since it was last asked.
+func (l *lock) sought() bool {
+	if l == nil || l.f == nil {
+		return false
+	}
+	var mark [1]byte
+	if n, _ := l.f.ReadAt(mark[:], wantedAt); n == 0 || mark[0] == ' ' {
+		return false
+	}
+	_, _ = l.f.WriteAt([]byte{' '}, wantedAt)
+	return true
+}
+
 // tryLock takes the lock if nobody has it; else it says who, as far as is known.
-func tryLock(dir vfs.Dir, name string) (*lock, string, error) {
+func tryLock(dir vfs.Dir, name string, shared bool) (*lock, string, error) {
 	// Between open and lock the name may come to lead elsewhere: the lock counts
 	// only if, once taken, it is still the one that the next opener will find.
 	for range 100 {
@@ -65,6 +91,9 @@ func tryLock(dir vfs.Dir, name string) (*lock, string, error) {
 		}
 		if !ok {
 			owner := readOwner(f)
+			if shared {
+				_, _ = f.WriteAt([]byte{'+'}, wantedAt)
+			}
 			return nil, owner, f.Close()
 		}
 		l := &lock{dir, name, f, info}
@@ -117,10 +146,12 @@ func (l *lock) sign(owner string) {
 }
 
 func (l *lock) release() error {
-	if l == nil {
+	if l == nil || l.f == nil {
 		return nil
 	}
-	return l.f.Close()
+	f := l.f
+	l.f = nil // dir and name stay: it may be taken again
+	return f.Close()
 }
 
 // readOwner returns what a lock file says of its holder, fit for a message.

@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"io/fs"
+	"math"
 	"runtime"
 	"strings"
 	"unicode"
@@ -79,6 +80,17 @@ func checkPart(s string) error {
 }
 
 func checkID(s string) error { return checkText("commit id", s, maxName) }
+
+// checkSaid checks what a commit says of the program that makes it.
+func checkSaid(schema uint32, program string) error {
+	if schema > math.MaxInt32 {
+		return invalid("schema %d is more than %d", schema, math.MaxInt32)
+	}
+	if program == "" {
+		return nil
+	}
+	return checkText("program", program, maxName)
+}
 
 // isStoreFile reports whether a name in a store directory is proof that a state
 // was committed there. A lock, a temp, quarantine or an empty directory is none.

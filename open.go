@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
 	"syscall"
@@ -36,17 +35,32 @@ func Open(ctx context.Context, dir, trustDir string, opts *Options) (*Store, err
 	if err != nil {
 		return nil, fail("open", dir, err)
 	}
-	s := &Store{at: at, opts: o, counts: new(counts), turn: make(chan struct{}, 1)}
+	s := &Store{site: site{at: at, opts: o, counts: new(counts)}, turn: make(chan struct{}, 1)}
 	s.queue.hash = sha256.New()
+	s.turn <- struct{}{}
 	s.lull.Lock()
-	if err := s.open(ctx); err != nil {
+	opened := false
+	defer func() {
+		if !opened { // Migrate, or a logger, panics
+			s.release()
+		}
+	}()
+	err = s.open(ctx)
+	if err == nil {
+		s.compareProgram()
+		err = s.migrate(ctx)
+	}
+	if err != nil {
 		e := fail("open", at.dir, err)
 		if err := s.release(); err != nil {
 			e.Cause = errors.Join(e.Cause, err)
 		}
+		opened = true // what there was to release is
 		return nil, e
 	}
+	opened = true
 	s.openTime = time.Since(start)
+	s.give()
 	return s, nil
 }
 
@@ -66,8 +80,13 @@ func (s *Store) open(ctx context.Context) error {
 		}
 	}
 	if s.trustLock, err = s.takeLock(ctx, s.trustDir, s.at.name+lockSuffix); err != nil {
+		var e *Error
+		if t := (&trustFile{dir: s.trustDir, name: s.at.name + trustSuffix}); errors.As(err, &e) && t.read() == nil {
+			return s.otherStore(t.newest.path, e)
+		}
 		return err
 	}
+	s.joined = true
 	s.trust = &trustFile{dir: s.trustDir, name: s.at.name + trustSuffix}
 	switch err = s.trust.read(); {
 	case err == errNoTrust:
@@ -76,6 +95,9 @@ func (s *Store) open(ctx context.Context) error {
 		}
 	case err != nil:
 		return fail("", s.trust.path(), err)
+	}
+	if err := s.spelled(s.trust.info); err != nil {
+		return err
 	}
 	if err := s.ownTrust(s.trust.info, s.trust.path(), "trust file"); err != nil {
 		return err
@@ -101,128 +123,13 @@ func (s *Store) open(ctx context.Context) error {
 	if s.storeLock, err = s.takeLock(ctx, s.dir, lockName); err != nil {
 		return err
 	}
-	rec, e := s.settle(true)
+	rec, e := s.settle(opening)
 	if e != nil {
 		return e
 	}
-	s.recovery = rec
+	s.recovery, s.abreast = rec, true
 	s.idle = s.at.fsys.AfterFunc(time.Hour, s.onIdle)
 	s.idle.Stop()
-	return nil
-}
-
-// openDirs opens the two directories as far as they exist.
-func (s *Store) openDirs() (err error) {
-	if s.dir, err = s.openDir(s.at.dir, tempPrefix); err != nil {
-		return err
-	}
-	s.trustDir, err = s.openDir(s.at.trust, s.at.name+"."+tempPrefix)
-	return err
-}
-
-// openDir opens a directory and looks at what it is on and who may write to it,
-// before anything is done in it. It returns nil when there is none.
-func (s *Store) openDir(path, temp string) (*directory, error) {
-	d, err := s.at.fsys.OpenDir(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fail("", path, err)
-	}
-	dir := &directory{Dir: d, fsys: s.at.fsys, temp: temp, counts: s.counts}
-	if err := s.inspectDir(dir); err != nil {
-		d.Close()
-		return nil, fail("", path, err)
-	}
-	return dir, nil
-}
-
-func (s *Store) inspectDir(d *directory) (err error) {
-	if d.info, err = d.Stat(); err != nil {
-		return err
-	}
-	// Between the path's being resolved and opened it may have come to lead elsewhere.
-	if err := d.moved(); err != nil {
-		return err
-	}
-	if d.system, err = d.System(); err != nil {
-		return err
-	}
-	if d.system.Class == vfs.Network && s.opts.Allow&NetworkFS == 0 {
-		return &Error{Kind: ErrUnsupported, Hint: hintNetwork, Cause: fmt.Errorf("it is on a network file system (%s)", d.system.Type)}
-	}
-	if d.Path() != s.at.trust {
-		return nil
-	}
-	return s.ownTrust(d.info, d.Path(), "trust directory")
-}
-
-// ownTrust refuses a trust directory, or a trust file, that others can write to.
-func (s *Store) ownTrust(info vfs.Info, path, what string) error {
-	why := s.at.fsys.OthersCanWrite(info)
-	if why == "" {
-		return nil
-	}
-	if s.opts.Allow&SharedTrust == 0 {
-		return &Error{Path: path, Kind: ErrInsecure, Hint: hintShared, Cause: errorString("it is " + why)}
-	}
-	s.opts.Logger.Warn("pawl: others can write to the "+what, "path", path, "why", why)
-	return nil
-}
-
-// swapped refuses a trust directory that is somebody's store directory.
-func (s *Store) swapped() error {
-	if s.trustDir == nil {
-		return nil
-	}
-	_, err := s.trustDir.Lstat(bundleName)
-	if err == nil {
-		return &Error{Path: s.at.trust, Kind: ErrInsecure, Hint: hintSwapped, Cause: errorString("the trust directory holds a bundle")}
-	}
-	if err = ignoreNotExist(err); err != nil {
-		return fail("", s.at.trust, err)
-	}
-	return nil
-}
-
-// beforeLocks finds the errors that are certain without a lock, so that not even a
-// lock file is made where there is nothing to lock.
-func (s *Store) beforeLocks() error {
-	if err := s.swapped(); err != nil {
-		return err
-	}
-	// The store is looked at before the trust file, because they are made in the
-	// other order: once a store file is there, so is the trust file.
-	file := ""
-	if s.dir != nil {
-		var err error
-		if file, err = firstStoreFile(s.dir); err != nil {
-			return fail("", s.at.dir, err)
-		}
-	}
-	if s.trustDir != nil {
-		_, err := s.trustDir.Lstat(s.at.name + trustSuffix)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return fail("", s.at.trust, err)
-		}
-	}
-	return s.noTrust(file)
-}
-
-// noTrust is the verdict on a store without a trust file.
-func (s *Store) noTrust(file string) error {
-	if file != "" {
-		return &Error{Path: s.at.dir, Kind: ErrUntrusted, Hint: hintUntrusted,
-			Cause: fmt.Errorf("there is %q, and no %s", file, printable(s.at.trustPath()))}
-	}
-	if s.opts.MustExist {
-		return &Error{Path: s.at.dir, Kind: ErrNotExist, Hint: hintNotExist,
-			Cause: fmt.Errorf("there is no %s", printable(s.at.trustPath()))}
-	}
 	return nil
 }
 
@@ -310,7 +217,7 @@ func makeAll(fsys vfs.FS, path string) error {
 // takeLock takes one of the two locks and, where nothing is known of the file
 // system, makes sure that it keeps others out.
 func (s *Store) takeLock(ctx context.Context, d *directory, name string) (*lock, error) {
-	l, err := takeLock(ctx, d, name, s.opts.LockWait)
+	l, err := takeLock(ctx, d, name, s.opts.LockWait, s.opts.Shared)
 	if err == nil && d.system.Class != vfs.Local {
 		var excludes bool
 		if excludes, err = l.excludes(); err == nil && !excludes {
@@ -324,5 +231,3 @@ func (s *Store) takeLock(ctx context.Context, d *directory, name string) (*lock,
 }
 
 func (t *trustFile) path() string { return filepath.Join(t.dir.Path(), t.name) }
-
-func (s *Store) bundlePath() string { return filepath.Join(s.at.dir, bundleName) }

@@ -1,6 +1,7 @@
 package pawl
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -22,8 +23,32 @@ type Options struct {
 	// MustExist makes Open fail with ErrNotExist rather than create a store.
 	MustExist bool
 
-	// LockWait is how long Open waits for another opener to let go. 0: not at all.
+	// LockWait is how long Open waits for another opener to let go, with Shared each
+	// change too, and a Reader for a commit that is being written. 0: Open does not wait;
+	// with Shared it is ten seconds, for a Reader one.
 	LockWait time.Duration
+
+	// Shared lets several processes, or several Stores of one, change the store by
+	// turns: each holds the locks only while it changes something, and sees first what
+	// the others did. All of them need it: an Open without it keeps the locks.
+	Shared bool
+
+	// Schema is the number of the caller's own data format, 1 or more; it is stored with
+	// each commit. Open hands a state with a lower one, or with none, to Migrate, and
+	// fails with ErrSchema where that is nil, and for a state with a higher one. 0: not
+	// checked, and not stored.
+	Schema int
+
+	// Migrate returns the change that brings a state up to Schema from an older one; 0
+	// is a state that says none. Open commits it, as one commit, empty or not, before it
+	// returns; a crash leaves either the old state, which the next Open migrates, or the
+	// new one. An error of it is that of Open.
+	Migrate func(ctx context.Context, from int, v View) (Change, error)
+
+	// Program names the caller's program and its revision, at most 255 bytes; it is
+	// stored with each commit. When the newest state was made by another one, Recovery,
+	// the log and the audit file say so.
+	Program string
 
 	// CheckpointEvery publishes the bundle with every so many commits. 1: with each,
 	// and there is never a journal. 0: when the journal is full, and at Close when it
@@ -76,6 +101,14 @@ const (
 	// SharedTrust allows a trust directory that others can write to. Whoever can
 	// write there can make any state the trusted one.
 	SharedTrust
+
+	// Unsettled allows a Reader to return the state of a commit that nobody is there to
+	// finish: the new state when it is whole, else the old one. The old one may be behind
+	// what was acknowledged, the new one may not be durable. Reader.Unsettled then says
+	// so.
+	Unsettled
+
+	allowAll = NetworkFS | NoDirSync | SharedTrust | Unsettled
 )
 
 // The format's own limits.
@@ -83,6 +116,10 @@ const (
 	maxName    = 255 // bytes in a file name, a part name and a commit id
 	tempDigits = 16  // hexadecimal digits in the name of a temp
 )
+
+// sharedWait is how long a change waits for others that share the store, by default.
+// They hold the locks for the time of a commit.
+const sharedWait = 10 * time.Second
 
 // complete checks o and fills in the defaults.
 func (o *Options) complete() (Options, error) {
@@ -96,7 +133,16 @@ func (o *Options) complete() (Options, error) {
 	if c.CheckpointEvery < 0 {
 		return c, invalid("CheckpointEvery %d is negative", c.CheckpointEvery)
 	}
-	if c.Allow&^(NetworkFS|NoDirSync|SharedTrust) != 0 {
+	if c.Schema < 0 || c.Schema > math.MaxInt32 {
+		return c, invalid("Schema %d is not between 0 and %d", c.Schema, math.MaxInt32)
+	}
+	if err := checkSaid(uint32(c.Schema), c.Program); err != nil {
+		return c, err
+	}
+	if c.LockWait == 0 && c.Shared {
+		c.LockWait = sharedWait
+	}
+	if c.Allow&^allowAll != 0 {
 		return c, invalid("Allow has unknown bits: %#x", uint(c.Allow))
 	}
 	if c.Logger == nil {

@@ -115,6 +115,9 @@ func (s *Store) trustRecord() trustRecord { return s.confirmation(s.root, s.stat
 // confirmation is a record that names a state as the only one.
 func (s *Store) confirmation(root Root, st *state) trustRecord {
 	r := trustRecord{store: st.id, confirmed: root, path: s.trust.newest.path}
+	if s.trust.newest.confirmed == (Root{}) {
+		r.path = quotePath(s.at.dir) // whoever commits first makes the store
+	}
 	if root != (Root{}) {
 		r.history = st.version().Digest
 	}
@@ -132,6 +135,7 @@ func (s *Store) adopt(root Root, st *state, bundle *vfs.Info) {
 	}
 	s.root, s.bundle = root, bundle
 	s.state.Store(st)
+	s.tell()
 }
 
 // adoptAnew is adopt after settling: whatever memory held, the disk has spoken.
@@ -146,6 +150,7 @@ func (s *Store) adoptAnew(root Root, st *state, bundle *vfs.Info) {
 	defer s.mu.Unlock()
 	s.ids, s.root, s.bundle = ids, root, bundle
 	s.state.Store(st)
+	s.tell()
 }
 
 // abort takes an intent back: the old state is whole and stays the only one.

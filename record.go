@@ -25,8 +25,8 @@ import (
 //	        u64 seq of the first entry, or of the next one when there is none
 //	        u32 number of entries
 //	        32  SHA-256 over each entry's u64 length ‖ bytes
-//	        u32 schema     (0 in this version)
-//	        str program    ("" in this version)
+//	        u32 schema     the caller's, 0 when not said
+//	        str program    that made the commit, "" when not said
 //	        str id         ("" when there is none)
 //	        u32 number of parts put; each: str name, u64 size, 32 SHA-256; sorted
 //	        u32 number of parts deleted; each: str name; sorted
@@ -178,6 +178,9 @@ func decodeRecord(raw []byte, before Digest) (*record, error) {
 	d.digest(&r.entriesDigest)
 	r.schema = d.u32()
 	r.program = d.str()
+	if d.err == nil {
+		d.fail(plain(checkSaid(r.schema, r.program)))
+	}
 	r.id = d.str()
 	if r.id != "" && d.err == nil {
 		d.fail(plain(checkID(r.id)))

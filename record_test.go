@@ -31,8 +31,8 @@ func TestHistoryDigestByHand(t *testing.T) {
 	head = le.AppendUint64(head, 40)                       // seq of the first entry
 	head = le.AppendUint32(head, 1)                        // number of entries
 	head = append(head, entrySum[:]...)                    // digest of the entries
-	head = le.AppendUint32(head, 0)                        // schema
-	head = append(head, "\x00\x00"...)                     // program
+	head = le.AppendUint32(head, 9)                        // schema
+	head = append(head, "\x04\x00prog"...)                 // program
 	head = append(head, "\x02\x00id"...)                   // id
 	head = append(head, "\x01\x00\x00\x00\x04\x00part"...) // one part
 	head = le.AppendUint64(head, uint64(len(part)))
@@ -42,7 +42,7 @@ func TestHistoryDigestByHand(t *testing.T) {
 	before := Digest{1, 2, 3}
 	want := Digest(sha256.Sum256(append(before[:], head...)))
 
-	r := record{revision: 7, time: 1234567890, firstSeq: 40, id: "id", put: []partRef{{"part", uint64(len(part)), partSum}},
+	r := record{revision: 7, time: 1234567890, firstSeq: 40, schema: 9, program: "prog", id: "id", put: []partRef{{"part", uint64(len(part)), partSum}},
 		deleted: []string{"old"}, entries: [][]byte{entry}, entriesDigest: digestEntries([][]byte{entry})}
 	r.seal(before)
 	if r.history != want {
@@ -130,6 +130,10 @@ func TestRecordRefuses(t *testing.T) {
 		"an id with a line feed":   func(r *record) { r.id = "a\nb" },
 		"an id that is not UTF-8":  func(r *record) { r.id = "\xff" },
 		"an id that is long":       func(r *record) { r.id = strings.Repeat("x", maxName+1) },
+		"a schema that is high":    func(r *record) { r.schema = 1 << 31 },
+		"a program with a tab":     func(r *record) { r.program = "\t" },
+		"a program not in UTF-8":   func(r *record) { r.program = "a\xffb" },
+		"a program that is long":   func(r *record) { r.program = strings.Repeat("x", 300) },
 		"deletions out of order":   func(r *record) { slices.Reverse(r.deleted) },
 		"a deletion twice":         func(r *record) { r.deleted[1] = r.deleted[0] },
 		"a bad deleted name":       func(r *record) { r.deleted[0] = "/" },

@@ -56,10 +56,15 @@ func readStore(dir *directory, l *Limits) (*found, error) {
 
 func (f *found) readBundle(dir vfs.Dir, limit int64) error {
 	file, err := dir.Open(bundleName)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		f.other, err = firstStoreFile(dir)
-		return err
+		if err != nil || f.other != bundleName {
+			return err
+		}
+		f.other = "" // it was made between two looks, by a writer that a reader is beside
+		file, err = dir.Open(bundleName)
+	}
+	switch {
 	case errors.Is(err, vfs.ErrNotRegular):
 		info, e := dir.Lstat(bundleName)
 		f.info, f.bad = &info, err
@@ -178,14 +183,7 @@ func (f *found) at(root Root) (steps int, ok bool) {
 
 // stateAt is the state with the given number of commits of the journal.
 func (f *found) stateAt(steps int) *state {
-	if steps == 0 {
-		return f.state
-	}
-	g := f.state.grow()
-	for _, s := range f.walk.steps[:steps] {
-		g.add(s.record, s.data)
-	}
-	return &g.state
+	return f.state.with(f.walk.steps[:steps])
 }
 
 // firstStoreFile returns the name of a store file in dir, or "".

@@ -30,7 +30,7 @@ func (s Settlement) String() string {
 // Recovery says what opening a store, or Recover, found and did.
 type Recovery struct {
 	Settled   Settlement
-	Unclean   bool     // the last writer did not get to Close
+	Unclean   bool     // the last writer did not get to Close; with Options.Shared, only when it left an intent
 	Confirmed Root     // the state that the store goes on from
 	Pending   Root     // what the intent named; zero when there was none
 	Count     int      // how many commits the intent holds
@@ -40,6 +40,11 @@ type Recovery struct {
 	// that were torn. Neither has any part in the state.
 	Swept       []string
 	BrokenSlots int
+
+	// What the state was made with before, where that differs from the Options.
+	Migrated    bool   // Migrate's change was committed
+	SchemaFrom  int    // the schema before it
+	ProgramFrom string // the program that made the newest commit; "" when it was Options.Program, or not said
 
 	// Audit is why the audit file does not have a line about this; nil when it has
 	// one, or none was due. It never keeps a store from opening.
@@ -52,8 +57,17 @@ func (r Recovery) clone() Recovery {
 	return r
 }
 
-// settle reads both directories, decides, and carries the decision out. Open and
-// Recover are the same code. When it returns nil, the state in memory is on stable
+// occasion is why a store settles.
+type occasion int
+
+const (
+	opening    occasion = iota // it is being opened
+	recovering                 // it is in doubt
+	joining                    // another process has been at it: Options.Shared
+)
+
+// settle reads both directories, decides, and carries the decision out. Open, Recover
+// and a shared store are the same code. When it returns nil, the state in memory is on stable
 // storage and confirmed, and the intent, if there was one, is gone.
 //
 // It trusts no byte and no name that it has not itself written to a new file,
@@ -69,12 +83,13 @@ func (r Recovery) clone() Recovery {
 //	S4  audit line                                    (with an intent, or an open after an unclean end)
 //	S5  rename the trust file into place: confirmed   (with an intent, and in Recover)
 //	S6  sweep temps, and journals that a later bundle has replaced or that are empty
+//	                                                  (not when joining, without an intent)
 //
 // Until S5 is durable the intent stays, so being killed or losing power anywhere,
 // any number of times, leads back to S1 with the same decision. The audit line comes
 // when nothing more can fail for want of space, and before the intent goes: it is
 // never missing, and may be there twice when recovery was cut short.
-func (s *Store) settle(opening bool) (Recovery, *Error) {
+func (s *Store) settle(why occasion) (Recovery, *Error) {
 	var rec Recovery
 	if e := s.held(); e != nil {
 		return rec, e
@@ -107,14 +122,21 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 	if e := s.relapse(st, &t, f); e != nil {
 		return rec, e
 	}
-	if e := s.flushable(s.trustDir, s.dir); e != nil {
+	if e := s.knownSchema(st); e != nil {
 		return rec, e
+	}
+	if why != joining {
+		if e := s.flushable(s.trustDir, s.dir); e != nil {
+			return rec, e
+		}
 	}
 	s.storeLock.sign(s.at.fsys.Owner())
 	s.trustLock.sign(s.at.fsys.Owner())
 
-	rec = Recovery{Unclean: opening && !t.closed, Confirmed: root, Pending: t.pending,
+	rec = Recovery{Confirmed: root, Pending: t.pending,
 		Count: t.commits, Commits: t.ids, BrokenSlots: len(s.trust.broken)}
+	// Those who share a store may be at it at this moment, and well.
+	rec.Unclean = why == opening && !t.closed && (t.intent() || !s.opts.Shared)
 	switch v {
 	case verdictLanded:
 		rec.Settled = SettledLanded
@@ -133,7 +155,7 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 		return nil
 	}
 	switch {
-	case rec.Settled != SettledNothing, !opening:
+	case rec.Settled != SettledNothing, why == recovering:
 		// In doubt without an intent, it is the record that may not be on disk.
 		if err := s.trust.replace(s.confirmation(rec.Confirmed, st), audit); err != nil {
 			return rec, fail("", s.trust.path(), err)
@@ -141,23 +163,41 @@ func (s *Store) settle(opening bool) (Recovery, *Error) {
 	case rec.Unclean:
 		rec.Audit = s.audit(&rec, t.store)
 	}
-	for _, sweep := range []struct {
-		dir  *directory
-		also []string
-	}{{s.dir, f.spent()}, {s.trustDir, nil}} {
-		swept, err := sweep.dir.sweep(sweep.also...)
-		if err != nil {
-			return rec, fail("", sweep.dir.Path(), err)
+	if why != joining || rec.Settled != SettledNothing {
+		if e := s.sweep(&rec, f); e != nil {
+			return rec, e
 		}
-		rec.Swept = append(rec.Swept, swept...)
+	}
+	size := min(journalLeast, s.opts.Limits.Journal)
+	if why == joining {
+		// What the others made of the size that this process knows is not known: as if
+		// its own commits had filled the journal, or had not.
+		if s.root.Journal > s.log.size/2 {
+			s.log.wanted = s.log.size + 1
+		}
+		size = s.log.nextSize(s.root.Journal, s.opts.Limits.Journal)
 	}
 	s.adoptAnew(root, st, f.info)
-	if err := s.holdJournal(f); err != nil {
+	if err := s.holdJournal(f, size); err != nil {
 		return rec, fail("", s.journalPath(), err)
 	}
 	s.startOver()
 	s.report(&rec)
 	return rec, nil
+}
+
+// sweep removes what killed processes left in the two directories.
+func (s *Store) sweep(rec *Recovery, f *found) *Error {
+	swept, err := s.dir.sweep(f.spent()...)
+	if err != nil {
+		return fail("", s.at.dir, err)
+	}
+	left, err := s.trustDir.sweepTemp()
+	if err != nil {
+		return fail("", s.at.trust, err)
+	}
+	rec.Swept = append(swept, left...)
+	return nil
 }
 
 // anew installs the file that an intent is about, as the state has it that the intent
@@ -185,10 +225,11 @@ func (s *Store) anew(t *trustRecord, f *found, root Root) *Error {
 	return nil
 }
 
-// holdJournal takes hold of the journal that was found, or of none.
-func (s *Store) holdJournal(f *found) error {
+// holdJournal takes hold of the journal that was found, or makes ready for one of that
+// size.
+func (s *Store) holdJournal(f *found, size int64) error {
 	if s.root.Journal == 0 {
-		s.planJournal(min(journalLeast, s.opts.Limits.Journal))
+		s.planJournal(size)
 		return nil
 	}
 	s.log = journal{name: journalName(f.root.Epoch), header: f.tail[:headerSize], size: int64(len(f.tail)), bundle: f.root,
@@ -222,15 +263,6 @@ func (s *Store) relapse(st *state, t *trustRecord, f *found) *Error {
 		Cause: fmt.Errorf("this process has seen %s", v), Hint: hintRolledBack}
 }
 
-// otherStore adds to an error what it may come from: two stores under one name in
-// one trust directory.
-func (s *Store) otherStore(made string, e *Error) *Error {
-	if (e.Kind == ErrMissing || e.Kind == ErrForeign) && made != quotePath(s.at.dir) {
-		e.Cause = errors.Join(e.Cause, fmt.Errorf("the trust file was made for the store at %s; another store beside it needs another Options.Name", made))
-	}
-	return e
-}
-
 // Recover settles a store that is in doubt, in place, under the locks it holds, by
 // the same code as Open. When it returns nil, the store takes commits again, and
 // Lookup tells what became of the commit that was in doubt. A store that is not in
@@ -240,16 +272,20 @@ func (s *Store) Recover(ctx context.Context) (Recovery, error) {
 		return Recovery{}, fail("recover", s.at.dir, err)
 	}
 	defer s.give()
+	if err := s.join(ctx); err != nil {
+		return Recovery{}, fail("recover", s.at.dir, err)
+	}
 	s.mu.RLock()
 	doubt := s.doubt
 	s.mu.RUnlock()
 	if doubt == nil {
 		return Recovery{Confirmed: s.root}, nil
 	}
-	rec, e := s.settle(false)
+	rec, e := s.settle(recovering)
 	if e != nil {
 		return Recovery{}, fail("recover", s.at.dir, e)
 	}
+	s.abreast = true
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.doubt, s.recovery = nil, rec
@@ -287,6 +323,14 @@ func (s *Store) audit(rec *Recovery, id storeID) error {
 		line.Pending, line.Commits = &rec.Pending, rec.Commits
 	}
 	return appendAudit(s.trustDir, s.at.name+auditSuffix, line)
+}
+
+// auditChange is the audit line about the caller's program, or its schema.
+func (s *Store) auditChange(event, from, to string) error {
+	return appendAudit(s.trustDir, s.at.name+auditSuffix, auditLine{
+		Time: s.at.fsys.Now().UTC(), Event: event, Store: s.state.Load().id.String(),
+		Process: s.at.fsys.Owner(), Confirmed: s.root, From: from, To: to,
+	})
 }
 
 // report logs what was not ordinary.

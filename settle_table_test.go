@@ -558,9 +558,12 @@ func idsSince(confirmed, pending *grown) (ids []string) {
 
 const tableTemp = "tmp-0123456789abcdef"
 
+// trustTemp is the one that the trust directory may hold for the store.
+const trustTemp = "session.tmp-0000000000000000"
+
 // notTemps only look like temps: too short, too long, upper case, another store's.
 var notTemps = []string{"session/tmp-0123456789abcde", "session/tmp-0123456789abcdef0", "session/tmp-FEDCBA9876543210", "session/tmp-",
-	"session/session." + tableTemp, "trust/" + tableTemp, "trust/other." + tableTemp, "trust/session.tmp-0123456789abcdeg", "session/tmp-00000000000000ff/file"}
+	"session/session." + tableTemp, "trust/" + tableTemp, "trust/other." + tableTemp, "trust/session." + tableTemp, "trust/session.tmp-0123456789abcdeg", "session/tmp-00000000000000ff/file"}
 
 // lay puts a row's files and a column's trust file in place.
 func (r *rig) lay(d diskRow, c trustColumn) {
@@ -597,7 +600,7 @@ func (r *rig) lay(d diskRow, c trustColumn) {
 	}
 	if d.temps {
 		write("session/"+tableTemp, stateN.raw[:100])
-		write("trust/session."+tableTemp, nil)
+		write("trust/"+trustTemp, nil)
 		for _, name := range notTemps {
 			write(name, []byte("not a temp"))
 		}
@@ -806,7 +809,10 @@ func (r *rig) checkSettled(d diskRow, c trustColumn, s *Store, identities map[st
 		wantRec.Count = len(wantRec.Commits)
 	}
 	if d.temps {
-		wantRec.Swept = []string{tableTemp, "session." + tableTemp}
+		wantRec.Swept = []string{tableTemp, trustTemp}
+		if c.intent || c.ring == nil { // the trust file that was made has taken the name
+			wantRec.Swept = []string{tableTemp}
+		}
 	}
 	var older []string // journals of bundles that are gone, or empty
 	for name, b := range d.files {
@@ -869,7 +875,7 @@ func (r *rig) checkSettled(d diskRow, c trustColumn, s *Store, identities map[st
 		anew = []string{"session.audit", "session.trust"}
 	}
 	if d.temps {
-		anew = append(anew, tableTemp, "session."+tableTemp)
+		anew = append(anew, tableTemp, trustTemp)
 	}
 	anew = append(anew, older...)
 	slices.Sort(anew)
@@ -960,6 +966,9 @@ func (r *rig) checkTrust(c trustColumn, now *grown) {
 			t.Fatal(err)
 		}
 		confirm := trustRecord{store: tableID, sequence: before.sequence + 1, confirmed: now.root(), path: before.path}
+		if before.confirmed == (Root{}) {
+			confirm.path = quotePath(r.dir)
+		}
 		if now != nil {
 			confirm.history = now.st.version().Digest
 		}

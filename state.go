@@ -15,8 +15,8 @@ type state struct {
 	base     origin // what the history was before records[0]
 	records  []*record
 	parts    map[string]part
-	schema   uint32
-	program  string
+	schema   uint32 // what the newest commit that says one says; 0: none does
+	program  string // likewise
 	epoch    uint64
 	replaced Digest // the disk digest that this state's bundle replaced
 	size     int64  // of a bundle that holds this state
@@ -96,6 +96,12 @@ func (g *growing) add(r *record, data [][]byte) {
 	// whose shorter length hides what is new. Only the writer appends, and a state
 	// that it gave up is never looked at.
 	g.records = append(g.records, r)
+	if r.schema != 0 {
+		g.schema = r.schema
+	}
+	if r.program != "" {
+		g.program = r.program
+	}
 	if len(r.put)+len(r.deleted) == 0 {
 		return
 	}
@@ -113,6 +119,9 @@ func (g *growing) add(r *record, data [][]byte) {
 // cost is by how much a record makes the bundle larger.
 func (s *state) cost(r *record) int64 {
 	n := int64(4 + len(r.raw))
+	if r.program != "" {
+		n += int64(len(r.program) - len(s.program))
+	}
 	for _, ref := range r.put {
 		n += partCost(ref) - s.partCost(ref.name)
 	}

@@ -13,17 +13,17 @@ import (
 // Store is an open store. All methods are safe for concurrent use; changes are made
 // one after the other.
 type Store struct {
-	at       place
-	opts     Options
-	counts   *counts
+	site
 	openTime time.Duration
 
-	dir, trustDir        *directory
 	storeLock, trustLock *lock
 
 	// turn holds one token: whoever changes the store, or closes it, has it. What
 	// follows belongs to that one.
 	turn     chan struct{}
+	joined   bool          // the locks are held; always, unless Options.Shared
+	abreast  bool          // memory is what the disk was when the locks were last held
+	sought   bool          // somebody else waited for the locks when they were given up
 	updating atomic.Uint64 // the goroutine that runs Update's function, while it does
 	untold   atomic.Bool   // doubt came up while no call was under way that could return it
 	trust    *trustFile
@@ -43,6 +43,7 @@ type Store struct {
 	underway *batch // the commits that are being written; nil when none are
 	closed   bool
 	recovery Recovery
+	newer    chan struct{} // closed with the next change; nil when nobody watches
 }
 
 // View returns the newest state that was acknowledged: it is durable, and confirmed.
@@ -71,7 +72,7 @@ func (s *Store) Recovery() Recovery {
 // end, and its result is that of the commit, not of ctx. A call whose id another call
 // has asked for too waits for the result of both.
 func (s *Store) Commit(ctx context.Context, c Change) (Receipt, error) {
-	p, err := c.prepare(&s.opts.Limits)
+	p, err := s.prepare(c)
 	if err != nil {
 		return s.failed("commit", outcome(ErrNotCommitted, fail("", "", err)))
 	}
@@ -120,7 +121,7 @@ func (s *Store) update(ctx context.Context, id string, fn func(View) (Change, er
 	}
 	ended := s.take(ctx)
 	if ended != nil {
-		// As in leave: somebody else's commit of that id may be on its way.
+		// As in withdraw: somebody else's commit of that id may be on its way.
 		if ctx.Err() == nil || !s.expected(id) {
 			return Receipt{}, s.refused(id, ended)
 		}
@@ -129,7 +130,10 @@ func (s *Store) update(ctx context.Context, id string, fn func(View) (Change, er
 		}
 	}
 	defer s.give()
-	s.lead() // those who were here before
+	if err := s.join(unless(ended, ctx)); err != nil {
+		return Receipt{}, s.refused(id, err)
+	}
+	s.lead(nil) // those who were here before
 	if r, ok := s.replay(id, nil); ok {
 		return r, nil
 	}
@@ -149,13 +153,27 @@ func (s *Store) update(ctx context.Context, id string, fn func(View) (Change, er
 	if id != "" && c.ID != id {
 		return Receipt{}, outcome(ErrNotCommitted, invalid("the change has id %q, and Update was called with %q", clip(c.ID, 80), id))
 	}
-	p, err := c.prepare(&s.opts.Limits)
+	p, err := s.prepare(c)
 	if err != nil {
 		return Receipt{}, outcome(ErrNotCommitted, fail("", "", err))
 	}
 	r := s.first(ctx, p)
-	s.lead()
+	s.lead(nil)
 	return r.receipt, r.err
+}
+
+// unless is a context that has ended only if nobody has to wait for its end.
+func unless(ended error, ctx context.Context) context.Context {
+	if ended != nil {
+		return context.WithoutCancel(ctx)
+	}
+	return ctx
+}
+
+// prepare checks and encodes a change that this Store is to make.
+func (s *Store) prepare(c Change) (*prepared, error) {
+	c.schema, c.program = uint32(s.opts.Schema), s.opts.Program
+	return c.prepare(&s.opts.Limits)
 }
 
 // replay acknowledges a commit that was made under an id once more, whatever became
@@ -243,12 +261,20 @@ func (s *Store) failed(op string, e *Error) (Receipt, error) {
 // writer that went ahead (ErrStale) this Store knows nothing: open it again. One that
 // is still waiting for its turn, or for the function of Update, has not begun: it is
 // not committed.
+//
+// With Options.Shared it takes the locks, unless the answer is known, and sees what
+// others did; it waits for that as a change does, and ErrLocked is possible.
 func (s *Store) Lookup(ctx context.Context, id string) (Receipt, Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return Receipt{}, OutcomeUnknown, fail("lookup", s.at.dir, ctxError(ctx))
 	}
 	if err := checkID(id); err != nil {
 		return Receipt{}, OutcomeUnknown, fail("lookup", s.at.dir, err)
+	}
+	if s.opts.Shared {
+		if err := s.meet(ctx, id); err != nil {
+			return Receipt{}, OutcomeUnknown, fail("lookup", s.at.dir, err)
+		}
 	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -261,6 +287,19 @@ func (s *Store) Lookup(ctx context.Context, id string) (Receipt, Outcome, error)
 		return Receipt{}, OutcomeUnknown, nil
 	}
 	return Receipt{}, OutcomeNotCommitted, nil
+}
+
+// meet sees what others did to a shared store, unless the id is known already, or the
+// caller is the function of Update and has the locks.
+func (s *Store) meet(ctx context.Context, id string) error {
+	if _, ok := s.recorded(id); ok || s.inside() {
+		return nil
+	}
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	defer s.give()
+	return s.join(ctx)
 }
 
 func (s *Store) recorded(id string) (*record, bool) {
@@ -282,7 +321,10 @@ func (s *Store) Checkpoint(ctx context.Context) error {
 		return fail("checkpoint", s.at.dir, err)
 	}
 	defer s.give()
-	s.lead() // those who were here before
+	if err := s.join(ctx); err != nil {
+		return fail("checkpoint", s.at.dir, err)
+	}
+	s.lead(nil) // those who were here before
 	if err := s.checkpoint(); err != nil {
 		return fail("checkpoint", s.at.dir, err)
 	}
@@ -333,22 +375,33 @@ func (s *Store) Close() error {
 		return fail("close", s.at.dir, err)
 	}
 	defer s.give()
-	s.lead() // those who were here before
+	var unable error
+	if s.trust.mine || s.counts.waiting.Load() > 0 || !s.opts.Shared {
+		unable = s.join(context.Background())
+	}
+	s.lead(unable) // those who were here before
 	s.idle.Stop()
 	var errs []error
+	if unable != nil && !errors.Is(unable, ErrLocked) {
+		errs = append(errs, unable)
+	}
 	if s.untold.Load() {
 		errs = append(errs, withoutOutcome(s.refusal()))
 	}
-	if s.root.Journal > s.opts.Limits.Journal/closeAt && s.refusal() == nil {
-		if err := s.checkpoint(); err != nil {
-			errs = append(errs, err)
+	// Of a shared store, whoever wrote last marks the end.
+	if s.joined && s.refusal() == nil && (s.trust.mine || !s.opts.Shared) {
+		if s.root.Journal > s.opts.Limits.Journal/closeAt {
+			if err := s.checkpoint(); err != nil {
+				errs = append(errs, err)
+			}
 		}
-	}
-	if s.refusal() == nil && !s.trust.newest.closed {
-		errs = append(errs, s.markClosed())
+		if s.refusal() == nil && !s.trust.newest.closed {
+			errs = append(errs, s.markClosed())
+		}
 	}
 	s.mu.Lock()
 	s.closed = true
+	s.tell()
 	s.mu.Unlock()
 	if err := errors.Join(append(errs, s.release())...); err != nil {
 		return fail("close", s.at.dir, unjoined(err))
@@ -389,11 +442,6 @@ func (s *Store) release() error {
 	if s.trust != nil {
 		s.trust.disown()
 	}
-	errs = append(errs, s.log.close(), s.storeLock.release(), s.trustLock.release())
-	for _, d := range []*directory{s.dir, s.trustDir} {
-		if d != nil {
-			errs = append(errs, d.Close())
-		}
-	}
-	return errors.Join(errs...)
+	errs = append(errs, s.log.close(), s.leave())
+	return errors.Join(append(errs, s.closeDirs())...)
 }

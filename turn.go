@@ -50,6 +50,11 @@ func (s *Store) take(ctx context.Context) error {
 // next, or to the timer: wound up afterwards, so that it cannot find the turn taken by
 // the one who winds it.
 func (s *Store) give() {
+	if s.opts.Shared {
+		if err := s.leave(); err != nil {
+			s.opts.Logger.Warn("pawl: a lock was not given up as it should be", "store", s.at.dir, "error", err)
+		}
+	}
 	<-s.turn
 	if s.trust.behind.Load() {
 		s.idle.Reset(confirmDelay)

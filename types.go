@@ -126,6 +126,8 @@ type CommitInfo struct {
 	FirstSeq, LastSeq Seq       // both 0 when it has no entries
 	Put               []string  // parts replaced, sorted
 	Deleted           []string  // parts removed, sorted
+	Schema            int       // Options.Schema of who made it; 0 when not said
+	Program           string    // Options.Program likewise; "" when not said
 }
 
 // Outcome is what Lookup can say of a commit.

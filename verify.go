@@ -47,7 +47,11 @@ func (s *Store) verify(ctx context.Context, progress func(done, total int64)) er
 	if err := s.take(ctx); err != nil {
 		return err
 	}
-	ev, err := s.openForVerify()
+	var ev evidence
+	err := s.join(ctx)
+	if err == nil {
+		ev, err = s.openForVerify()
+	}
 	s.give()
 	for _, f := range []vfs.File{ev.bundle, ev.journal} {
 		if f != nil {

@@ -81,7 +81,7 @@ func (v View) Commits(after Revision) iter.Seq2[CommitInfo, error] {
 }
 
 func (r *record) commitInfo() CommitInfo {
-	c := CommitInfo{Version: r.version(), ID: r.id, Time: time.Unix(0, r.time).UTC()}
+	c := CommitInfo{Version: r.version(), ID: r.id, Time: time.Unix(0, r.time).UTC(), Schema: int(r.schema), Program: r.program}
 	c.FirstSeq, c.LastSeq = r.seqs()
 	for _, p := range r.put {
 		c.Put = append(c.Put, p.name)

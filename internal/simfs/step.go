@@ -15,8 +15,8 @@ type Stepper struct {
 	Reads bool   // ReadAt is made in pieces too: it may see what no instant ever had
 
 	// Told leaves out the steps before calls of which no other process can tell: looks,
-	// flushes, and closes but those of lock files. Beside one that only looks, nothing
-	// more can be seen without it.
+	// flushes, closes but those of lock files, and what is done to files that SetUnread
+	// names. Beside one that only looks, nothing more can be seen without it.
 	Told bool
 }
 
@@ -31,6 +31,7 @@ type stepFile struct {
 	s    *Stepper
 	f    vfs.File
 	lock bool // opened as a lock file
+	own  bool // opened by a name that nobody else reads
 }
 
 // step comes before a call, of which another process can tell or not.
@@ -65,12 +66,14 @@ func (s *Stepper) dir(d vfs.Dir, err error) (vfs.Dir, error) {
 	return &stepDir{s, d}, nil
 }
 
-func (s *Stepper) file(f vfs.File, err error) (vfs.File, error) {
+func (s *Stepper) file(name string, f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stepFile{s: s, f: f}, nil
+	return &stepFile{s: s, f: f, own: s.own(name)}, nil
 }
+
+func (s *Stepper) own(name string) bool { return s.m.unread != nil && s.m.unread(name) }
 
 func (d *stepDir) Path() string { return d.d.Path() }
 
@@ -111,17 +114,20 @@ func (d *stepDir) OpenDir(name string) (vfs.Dir, error) {
 
 func (d *stepDir) Open(name string) (vfs.File, error) {
 	d.s.step(false)
-	return d.s.file(d.d.Open(name))
+	f, err := d.d.Open(name)
+	return d.s.file(name, f, err)
 }
 
 func (d *stepDir) OpenRW(name string) (vfs.File, error) {
 	d.s.step(false)
-	return d.s.file(d.d.OpenRW(name))
+	f, err := d.d.OpenRW(name)
+	return d.s.file(name, f, err)
 }
 
 func (d *stepDir) Create(name string, perm fs.FileMode) (vfs.File, error) {
-	d.s.step(true)
-	return d.s.file(d.d.Create(name, perm))
+	d.s.step(!d.s.own(name))
+	f, err := d.d.Create(name, perm)
+	return d.s.file(name, f, err)
 }
 
 func (d *stepDir) OpenLock(name string) (vfs.File, error) {
@@ -130,7 +136,7 @@ func (d *stepDir) OpenLock(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &stepFile{d.s, f, true}, nil
+	return &stepFile{s: d.s, f: f, lock: true}, nil
 }
 
 func (d *stepDir) Rename(oldname, newname string) error {
@@ -144,7 +150,7 @@ func (d *stepDir) Link(oldname, newname string) error {
 }
 
 func (d *stepDir) Remove(name string) error {
-	d.s.step(true)
+	d.s.step(!d.s.own(name))
 	return d.d.Remove(name)
 }
 
@@ -172,6 +178,9 @@ func (f *stepFile) ReadAt(b []byte, off int64) (int, error) {
 }
 
 func (f *stepFile) WriteAt(b []byte, off int64) (int, error) {
+	if f.own && f.s.Told {
+		return f.f.WriteAt(b, off)
+	}
 	return f.s.pieces(b, off, true, f.f.WriteAt)
 }
 
@@ -190,12 +199,12 @@ func (s *Stepper) pieces(b []byte, off int64, told bool, move func([]byte, int64
 }
 
 func (f *stepFile) Chmod(perm fs.FileMode) error {
-	f.s.step(true)
+	f.s.step(!f.own)
 	return f.f.Chmod(perm)
 }
 
 func (f *stepFile) Chgrp(gid int) error {
-	f.s.step(true)
+	f.s.step(!f.own)
 	return f.f.Chgrp(gid)
 }
 

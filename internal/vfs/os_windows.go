@@ -110,7 +110,7 @@ const patience = 2 * time.Second
 // it does, it looks whether the call has happened although it failed.
 func patiently(call func() error, happened func() bool, passing ...syscall.Errno) error {
 	deadline := time.Now().Add(patience)
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 16*time.Millisecond) {
 		err := call()
 		if err == nil || !isOneOf(err, passing...) {
 			return err

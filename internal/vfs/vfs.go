@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"runtime"
 	"time"
 )
 
@@ -25,6 +26,11 @@ var (
 	// tried and failed: that is the operating system's own error.
 	ErrNoDirSync = errors.New("directory cannot be flushed")
 )
+
+// ReplacesOpen says that a rename takes the name of a file that somebody has open. On
+// Windows that is up to the file system, and Wine refuses it: there one waits, and keeps
+// no file open that others have to replace.
+const ReplacesOpen = runtime.GOOS != "windows"
 
 // FS is one machine: its file systems, its clock and its source of randomness.
 type FS interface {
