@@ -291,6 +291,9 @@ func (s *Store) lead(unable error) {
 	var e *Error
 	if refusal := cmp.Or(s.refusal(), unable); refusal != nil {
 		for _, r := range b.requests {
+			if _, ok := s.recorded(r.p.record.id); ok && r.receipt.Replayed && s.refusal() == nil {
+				continue // that it is committed is known without the locks
+			}
 			r.kind, r.err = standsAlone, s.refused(r.p.record.id, refusal)
 		}
 	} else if len(b.records()) > 0 {

@@ -27,7 +27,8 @@ var (
 	ErrNotExist error = &sentinel{"store does not exist", fs.ErrNotExist}
 
 	// ErrLocked: another open of the store, in this process or another, holds its
-	// lock and did not give it up within Options.LockWait.
+	// lock and did not give it up within Options.LockWait. With Options.Shared, changes,
+	// Lookup, Checkpoint, Verify and Recover say so too.
 	ErrLocked error = &sentinel{"store is locked", nil}
 
 	// ErrUntrusted: there are store files, but no trust file that speaks for them.
@@ -65,8 +66,8 @@ var (
 	// lower one that nothing here can migrate.
 	ErrSchema error = &sentinel{"schema does not fit", nil}
 
-	// ErrUnsettled: a commit was begun, and nobody is there to finish it. Only a Reader
-	// says so, which may not settle it: the old state may be behind what was
+	// ErrUnsettled: a commit was begun, and nobody is there to finish it. Only a Reader,
+	// and Watch of a shared Store, say so, which may not settle it: the old state may be behind what was
 	// acknowledged, the new one may not be durable.
 	ErrUnsettled error = &sentinel{"a commit is not settled", nil}
 

@@ -21,6 +21,7 @@ const (
 	hintDamaged      = "Put an undamaged copy of this file back; its sha256sum must be the digest that the trust file names"
 	hintJournal      = "Put an undamaged copy of the whole store directory back: bundle and journal belong together"
 	hintLimit        = "Raise that field of Options.Limits, if the file is what it should be; nothing was changed"
+	hintMemory       = "Nothing was written. This is a fault in memory or in pawl: stop the process and look at the machine"
 	hintVersion      = "Open the store with a newer pawl; nothing was changed"
 	hintNewerSchema  = "Open the store with the newer program that wrote it; nothing was changed"
 	hintOlderSchema  = "Open the store with Options.Migrate, in a program that writes; nothing was changed"

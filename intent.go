@@ -162,9 +162,12 @@ func makeRing(records ...trustRecord) []byte {
 
 // write makes r the newest record, durably. An error that is notYet left the file
 // as it was; after any other, r may or may not be what the next reader sees.
-func (t *trustFile) write(r trustRecord) error {
+func (t *trustFile) write(r trustRecord) error { return t.writeAfter(r, nil) }
+
+// writeAfter is write; where the file is replaced, ready is that of install.
+func (t *trustFile) writeAfter(r trustRecord, ready func() error) error {
 	if t.own == nil {
-		return t.replace(r, nil)
+		return t.replace(r, ready)
 	}
 	if err := t.put(r); err != nil {
 		return err

@@ -35,10 +35,9 @@ const (
 // no more: without it they wait longer.
 const wantedAt = ownerSize
 
-// takeLock takes the lock, waiting for another holder at most as long as wait. Of a lock
-// that is shared, the holder gets to know that somebody waits.
-func takeLock(ctx context.Context, dir vfs.Dir, name string, wait time.Duration, shared bool) (*lock, error) {
-	deadline := time.Now().Add(wait)
+// takeLock takes the lock, waiting for another holder up to the deadline. Of a lock that
+// is shared, the holder gets to know that somebody waits.
+func takeLock(ctx context.Context, dir vfs.Dir, name string, deadline time.Time, shared bool) (*lock, error) {
 	between, most := time.Millisecond, longPause
 	if shared {
 		between, most = sharedPause/4, sharedPause
@@ -111,6 +110,9 @@ func tryLock(dir vfs.Dir, name string, shared bool) (*lock, string, error) {
 
 // lost says whether the name still leads to the lock that is held.
 func (l *lock) lost() error {
+	if l == nil || l.f == nil {
+		return errorString("the lock is not held")
+	}
 	now, err := l.dir.Identify(l.name)
 	if err != nil {
 		return fmt.Errorf("the lock file is gone while it was held: %w", err)

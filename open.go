@@ -20,7 +20,7 @@ func (id storeID) String() string { return hex.EncodeToString(id[:]) }
 //
 // When it returns nil, the state is one that the trust file authorises, an intent
 // that a killed process left is settled (see Store.Recovery), and the caller is the
-// only writer until Close. On error nothing was changed, but that an empty store
+// only writer until Close, or with Options.Shared one of several. On error nothing was changed, but that an empty store
 // may have been made, or an intent settled, when a later step failed; a retry is
 // always safe. errors.Is tells the class: see the variables of this package.
 //
@@ -67,6 +67,7 @@ func Open(ctx context.Context, dir, trustDir string, opts *Options) (*Store, err
 // open takes what the store needs, in the fixed order trust before store, and
 // settles. What it took is released by the caller on error.
 func (s *Store) open(ctx context.Context) error {
+	deadline := time.Now().Add(s.opts.LockWait)
 	if err := s.openDirs(); err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (s *Store) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if s.trustLock, err = s.takeLock(ctx, s.trustDir, s.at.name+lockSuffix); err != nil {
+	if s.trustLock, err = s.takeLock(ctx, s.trustDir, s.at.name+lockSuffix, deadline); err != nil {
 		var e *Error
 		if t := (&trustFile{dir: s.trustDir, name: s.at.name + trustSuffix}); errors.As(err, &e) && t.read() == nil {
 			return s.otherStore(t.newest.path, e)
@@ -120,7 +121,7 @@ func (s *Store) open(ctx context.Context) error {
 		_, e := refuse(&s.trust.newest, &found{}, ErrMissing, hintMissing)
 		return fail("", s.bundlePath(), s.otherStore(s.trust.newest.path, e))
 	}
-	if s.storeLock, err = s.takeLock(ctx, s.dir, lockName); err != nil {
+	if s.storeLock, err = s.takeLock(ctx, s.dir, lockName, deadline); err != nil {
 		return err
 	}
 	rec, e := s.settle(opening)
@@ -216,8 +217,8 @@ func makeAll(fsys vfs.FS, path string) error {
 
 // takeLock takes one of the two locks and, where nothing is known of the file
 // system, makes sure that it keeps others out.
-func (s *Store) takeLock(ctx context.Context, d *directory, name string) (*lock, error) {
-	l, err := takeLock(ctx, d, name, s.opts.LockWait, s.opts.Shared)
+func (s *Store) takeLock(ctx context.Context, d *directory, name string, deadline time.Time) (*lock, error) {
+	l, err := takeLock(ctx, d, name, deadline, s.opts.Shared)
 	if err == nil && d.system.Class != vfs.Local {
 		var excludes bool
 		if excludes, err = l.excludes(); err == nil && !excludes {

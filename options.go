@@ -24,13 +24,17 @@ type Options struct {
 	MustExist bool
 
 	// LockWait is how long Open waits for another opener to let go, with Shared each
-	// change too, and a Reader for a commit that is being written. 0: Open does not wait;
-	// with Shared it is ten seconds, for a Reader one.
+	// change too, and a Reader for a commit that is being written. Changes that wait
+	// together in one process share the wait of the one that asked for the locks. 0: Open
+	// does not wait; with Shared it is ten seconds (a nanosecond is not to wait), for
+	// OpenReader one.
 	LockWait time.Duration
 
 	// Shared lets several processes, or several Stores of one, change the store by
 	// turns: each holds the locks only while it changes something, and sees first what
-	// the others did. All of them need it: an Open without it keeps the locks.
+	// the others did. All of them need it: an Open without it keeps the locks. View returns
+	// what this Store saw last; Commit, Update, Lookup, Checkpoint, Verify and Recover take
+	// the locks, and fail with ErrLocked when they do not get them.
 	Shared bool
 
 	// Schema is the number of the caller's own data format, 1 or more; it is stored with
@@ -42,7 +46,7 @@ type Options struct {
 	// Migrate returns the change that brings a state up to Schema from an older one; 0
 	// is a state that says none. Open commits it, as one commit, empty or not, before it
 	// returns; a crash leaves either the old state, which the next Open migrates, or the
-	// new one. An error of it is that of Open.
+	// new one. An error of it is that of Open. It runs under the locks, with Shared too.
 	Migrate func(ctx context.Context, from int, v View) (Change, error)
 
 	// Program names the caller's program and its revision, at most 255 bytes; it is

@@ -42,7 +42,7 @@ func (s *Store) publish(st *state, added []*record) *Error {
 	}
 	if err := checkExtends(s.state.Load(), next, raw); err != nil {
 		return outcome(ErrNotCommitted, &Error{Kind: ErrDamaged, Cause: err,
-			Hint: "Nothing was written. This is a fault in memory or in pawl: stop the process and look at the machine"})
+			Hint: hintMemory})
 	}
 	root := Root{Revision: next.version().Revision, Epoch: next.epoch, Digest: sha256.Sum256(raw)}
 	if e := s.declare(root, added); e != nil {
@@ -72,10 +72,25 @@ func (s *Store) declare(root Root, added []*record) *Error {
 			intent.ids = append(intent.ids, r.id)
 		}
 	}
-	err := s.trust.write(intent)
+	var lost *Error
+	err := s.trust.writeAfter(intent, func() error {
+		// Replacing the trust file cannot be taken back either, and takes its time. Whatever
+		// somebody else does to the store is in it, so it is looked at last once more.
+		if lost = s.recheck(); lost == nil {
+			if err := s.trust.changed(); err != nil {
+				lost = s.stale(err)
+			}
+		}
+		if lost != nil {
+			return lost
+		}
+		return nil
+	})
 	switch {
 	case err == nil:
 		return nil
+	case lost != nil:
+		return outcome(ErrNotCommitted, lost)
 	case errors.As(err, new(notYet)):
 		return s.certain(err)
 	case errors.As(err, new(slotUnsure)):
@@ -201,6 +216,10 @@ func (s *Store) recheck() *Error {
 	}
 	if err := s.trust.changed(); err != nil {
 		return s.stale(err)
+	}
+	if t := &s.trust.newest; t.confirmed != s.root || s.root != (Root{}) && t.history != s.state.Load().version().Digest {
+		return &Error{Kind: ErrDamaged, Trusted: t.confirmed, Found: s.root, Hint: hintMemory,
+			Cause: errorString("memory does not hold the state that trust names")}
 	}
 	now, err := s.dir.Lstat(bundleName)
 	switch {

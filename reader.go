@@ -51,14 +51,18 @@ const readerWait = time.Second
 //
 // When it returns nil, View returns a state that was the newest at some moment of the
 // call. While a commit is being written, it waits for that to be confirmed; ErrUnsettled
-// says that for as long as Options.LockWait nobody went on with it: its writer is dead,
-// or hangs. The errors are those of Open otherwise, but for ErrLocked.
+// says that for as long as Options.LockWait nobody went on with it: its writer is dead, or
+// hangs, or is slower than that. The errors are those of Open otherwise, but for ErrLocked.
 //
-// A Reader holds two directories open, and the state in memory.
+// A Reader holds two directories open, with two handles each on most systems, and the
+// state in memory.
 func OpenReader(ctx context.Context, dir, trustDir string, opts *Options) (*Reader, error) {
 	o, err := opts.complete()
 	if err != nil {
 		return nil, fail("open", dir, err)
+	}
+	if opts == nil || opts.LockWait == 0 {
+		o.LockWait = readerWait
 	}
 	at, err := locate(vfs.FromContext(ctx), dir, trustDir, &o)
 	if err != nil {
@@ -77,9 +81,6 @@ func OpenReader(ctx context.Context, dir, trustDir string, opts *Options) (*Read
 
 func newReader(s site) *Reader {
 	s.opts.MustExist = true
-	if s.opts.LockWait == 0 {
-		s.opts.LockWait = readerWait
-	}
 	return &Reader{site: s, turn: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 

@@ -927,7 +927,8 @@ func TestSchemaArguments(t *testing.T) {
 	root := filepath.Dir(dir)
 	bad := []pawl.Options{{Schema: -1}, {Schema: math.MinInt}}
 	if math.MaxInt > math.MaxInt32 {
-		bad = append(bad, pawl.Options{Schema: math.MaxInt}, pawl.Options{Schema: int(uint(math.MaxInt32) + 1)})
+		least := uint(math.MaxInt32) + 1 // no constant, which could not be one on 32 bits
+		bad = append(bad, pawl.Options{Schema: math.MaxInt}, pawl.Options{Schema: int(least)})
 	}
 	for _, x := range badTexts {
 		bad = append(bad, pawl.Options{Program: x.text})

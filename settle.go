@@ -263,8 +263,8 @@ func (s *Store) relapse(st *state, t *trustRecord, f *found) *Error {
 		Cause: fmt.Errorf("this process has seen %s", v), Hint: hintRolledBack}
 }
 
-// Recover settles a store that is in doubt, in place, under the locks it holds, by
-// the same code as Open. When it returns nil, the store takes commits again, and
+// Recover settles a store that is in doubt, in place, under the locks that it holds or,
+// with Options.Shared, takes, by the same code as Open. When it returns nil, the store takes commits again, and
 // Lookup tells what became of the commit that was in doubt. A store that is not in
 // doubt is left as it is.
 func (s *Store) Recover(ctx context.Context) (Recovery, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"time"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -45,11 +46,15 @@ func (s *Store) join(ctx context.Context) error {
 			return ctxError(ctx)
 		}
 	}
+	deadline := time.Now().Add(s.opts.LockWait)
 	var err error
-	if s.trustLock, err = s.takeLock(ctx, s.trustDir, s.at.name+lockSuffix); err == nil {
-		s.storeLock, err = s.takeLock(ctx, s.dir, lockName)
+	if s.trustLock, err = s.takeLock(ctx, s.trustDir, s.at.name+lockSuffix, deadline); err == nil {
+		s.storeLock, err = s.takeLock(ctx, s.dir, lockName, deadline)
 	}
 	s.joined = true
+	if err != nil && (s.trustDir.moved() != nil || s.dir.moved() != nil) {
+		err = s.stale(errors.Join(errorString("a directory is not the one that was opened"), err))
+	}
 	if err == nil && !s.doubtful() && (!s.abreast || s.trust.changed() != nil || s.wake() != nil) {
 		s.abreast = false
 		if err = s.catchUp(); err == nil {
@@ -111,7 +116,7 @@ func (s *Store) catchUp() error {
 	}
 	s.trust.disown()
 	if err := s.trust.read(); err != nil {
-		return fail("", s.trust.path(), err)
+		return fail("", s.trust.path(), s.stale(err))
 	}
 	ok, err := s.followTrust()
 	if err != nil || ok {
@@ -123,7 +128,8 @@ func (s *Store) catchUp() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if rec.Settled != SettledNothing {
+	if old := &s.recovery; rec.Settled != SettledNothing {
+		rec.Migrated, rec.SchemaFrom, rec.ProgramFrom = old.Migrated, old.SchemaFrom, old.ProgramFrom
 		s.recovery = rec
 	}
 	return nil
@@ -161,6 +167,9 @@ func (s *Store) adoptSteps(root Root, steps []appended) error {
 		return e
 	}
 	s.adopt(root, st, s.bundle)
+	// Whoever enters from here on is placed on what was adopted: a record placed on the
+	// state before would be written over it in memory. Where frames go, startOver says.
+	q.tip = tip{state: st, root: root}
 	return nil
 }
 

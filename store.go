@@ -44,13 +44,16 @@ type Store struct {
 	closed   bool
 	recovery Recovery
 	newer    chan struct{} // closed with the next change; nil when nobody watches
+	follower *Reader       // finds what others do to a shared store, while anybody watches
+	watching int           // how many do
 }
 
-// View returns the newest state that was acknowledged: it is durable, and confirmed.
-// After Close it is the last one.
+// View returns the newest state that was acknowledged, with Options.Shared the newest that
+// this Store has seen: it is durable, and confirmed. After Close it is the last one.
 func (s *Store) View() View { return View{s.state.Load()} }
 
-// Recovery returns what Open, or the last Recover, found and settled.
+// Recovery returns what Open, or the last Recover, found and settled; with Options.Shared
+// also what was settled later, when the turn came after that of a process that was killed.
 func (s *Store) Recovery() Recovery {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -98,7 +101,8 @@ func (s *Store) Commit(ctx context.Context, c Change) (Receipt, error) {
 // error is returned, matches ErrNotCommitted and what fn returned. fn must not
 // change the store by any other way: Commit, Update, Checkpoint, Verify, Recover and
 // Close inside it fail rather than wait for themselves. Nor must it wait for another
-// goroutine that does so: that one waits for fn to return.
+// goroutine that does so: that one waits for fn to return; with Options.Shared, Lookup by
+// another goroutine waits too, and so do the other processes.
 func (s *Store) Update(ctx context.Context, id string, fn func(View) (Change, error)) (Receipt, error) {
 	r, e := s.update(ctx, id, fn)
 	if e != nil {
@@ -130,7 +134,15 @@ func (s *Store) update(ctx context.Context, id string, fn func(View) (Change, er
 		}
 	}
 	defer s.give()
-	if err := s.join(unless(ended, ctx)); err != nil {
+	err := s.join(unless(ended, ctx))
+	if err != nil && ctx.Err() != nil && s.expected(id) {
+		ended = ctxError(ctx)
+		err = s.join(unless(ended, ctx))
+	}
+	if err != nil {
+		if s.expected(id) {
+			s.lead(err) // or it would be committed after all, by somebody who asked for it too
+		}
 		return Receipt{}, s.refused(id, err)
 	}
 	s.lead(nil) // those who were here before
@@ -366,7 +378,8 @@ func withoutOutcome(err error) error {
 // Close marks a clean end, gives up the locks and releases everything. A journal that
 // has become large is published first, so that the next open is quick. The state is
 // safe without Close: a process that is killed loses nothing. A second Close does
-// nothing. Close waits for a change that is under way.
+// nothing. Close waits for a change that is under way. Of those who share a store
+// (Options.Shared) the one that wrote last marks the end.
 func (s *Store) Close() error {
 	if err := s.take(context.Background()); err != nil {
 		if errors.Is(err, ErrClosed) {
@@ -379,10 +392,14 @@ func (s *Store) Close() error {
 	if s.trust.mine || s.counts.waiting.Load() > 0 || !s.opts.Shared {
 		unable = s.join(context.Background())
 	}
-	s.lead(unable) // those who were here before
+	ended := unable
+	if ended == nil && !s.joined {
+		ended = &Error{Kind: ErrClosed} // somebody entered at this moment
+	}
+	s.lead(ended) // those who were here before
 	s.idle.Stop()
 	var errs []error
-	if unable != nil && !errors.Is(unable, ErrLocked) {
+	if unable != nil && !errors.Is(unable, ErrLocked) && !errors.Is(unable, ErrSchema) {
 		errs = append(errs, unable)
 	}
 	if s.untold.Load() {

@@ -20,8 +20,9 @@ const (
 // and with ErrClosed when the store is closed.
 //
 // A change that this Store makes is seen at once, and at no cost while there is none.
-// With Options.Shared, those of other processes are found as Reader.Watch does, and the
-// views may be newer than that of View.
+// With Options.Shared, those of other processes are found as by Reader.Watch, for which
+// the Store holds a Reader while anybody watches: four handles, and its state. The views
+// may be newer than that of View, and errors are those of Reader.Watch.
 func (s *Store) Watch(ctx context.Context, after Revision) iter.Seq2[View, error] {
 	return func(yield func(View, error) bool) {
 		if s.opts.Shared {
@@ -44,9 +45,8 @@ func (s *Store) Watch(ctx context.Context, after Revision) iter.Seq2[View, error
 
 // watchShared is Watch by a Reader, and by what this Store does itself.
 func (s *Store) watchShared(ctx context.Context, after Revision, yield func(View, error) bool) {
-	r := newReader(site{at: s.at, opts: s.opts, counts: new(counts)})
-	r.opts.LockWait = readerWait
-	defer r.Close()
+	r := s.follow()
+	defer s.unfollow()
 	w := watcher{after: after, yield: yield}
 	for ctx.Err() == nil {
 		news, closed := s.news()
@@ -57,6 +57,28 @@ func (s *Store) watchShared(ctx context.Context, after Revision, yield func(View
 			return
 		}
 		w.wait(ctx, r, news)
+	}
+}
+
+// follow returns the Reader that all who watch a shared store have in common.
+func (s *Store) follow() *Reader {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.watching++; s.watching == 1 {
+		s.follower = newReader(site{at: s.at, opts: s.opts, counts: new(counts)})
+	}
+	return s.follower
+}
+
+// unfollow closes it when nobody watches any more.
+func (s *Store) unfollow() {
+	s.mu.Lock()
+	r := s.follower
+	s.watching--
+	last := s.watching == 0
+	s.mu.Unlock()
+	if last {
+		_ = r.Close()
 	}
 }
 

@@ -54,8 +54,8 @@ var sources = []struct {
 		o := r.mustRead(nil)
 		return watched{o.Watch, o.Close, o.fs, o.View}
 	}},
-	{"the shared store", &Options{Shared: true}, true, true, func(r *rig, s *Store) watched { return watched{s.Watch, s.Close, r.fs, s.View} }},
-	{"another shared store", &Options{Shared: true}, false, true, func(r *rig, s *Store) watched {
+	{"the shared store", &Options{Shared: true, LockWait: readerWait}, true, true, func(r *rig, s *Store) watched { return watched{s.Watch, s.Close, r.fs, s.View} }},
+	{"another shared store", &Options{Shared: true, LockWait: readerWait}, false, true, func(r *rig, s *Store) watched {
 		f := faultfs.New(&patient{FS: vfs.OS()}, r.base)
 		f.NoFlush = true
 		other, err := Open(f.Context(context.Background()), r.dir, r.trust, r.opts)
