@@ -219,7 +219,7 @@ func (freeLock) TryLock() (bool, error) { return true, nil }
 
 // TestWithoutA5 is the window of two writers, where locks exclude nobody:
 //
-//	P, Q  have the store open, and look: nothing has changed
+//	P, Q  have the store open, and look, Q just before it puts its trust file in place: nothing has changed
 //	P     intent for its revision 2, the new bundle in a temp; looks again
 //	Q     puts its own trust file, with its intent, over P's; commits revision 2; is acknowledged
 //	P     renames its temp over Q's bundle, confirms in the trust file that nobody sees; is acknowledged
@@ -247,7 +247,7 @@ func TestWithoutA5(t *testing.T) {
 	pfs, pctx, p := open()
 	qfs, qctx, q := open()
 	looked, goOn, done := make(chan bool), make(chan bool), make(chan error, 1)
-	qfs.Set(before("Create", "tmp-*", func() { close(looked); <-goOn }))
+	qfs.Set(before("Rename", "/s.trust", func() { close(looked); <-goOn }))
 	pfs.Set(before("Rename", "bundle", func() { close(goOn); done <- <-done }))
 	go func() { done <- put(qctx, q, "two, by Q") }()
 	<-looked
