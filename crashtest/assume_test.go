@@ -220,8 +220,8 @@ func (freeLock) TryLock() (bool, error) { return true, nil }
 // TestWithoutA5 is the window of two writers, where locks exclude nobody:
 //
 //	P, Q  have the store open, and look, Q just before it puts its trust file in place: nothing has changed
-//	P     intent for its revision 2, the new bundle in a temp; looks again
-//	Q     puts its own trust file, with its intent, over P's; commits revision 2; is acknowledged
+//	P     intent for its revision 3, the new bundle in a temp; looks again
+//	Q     puts its own trust file, with its intent, over P's; commits revision 3; is acknowledged
 //	P     renames its temp over Q's bundle, confirms in the trust file that nobody sees; is acknowledged
 //
 // What is left is P's bundle and Q's trust file.
@@ -245,19 +245,22 @@ func TestWithoutA5(t *testing.T) {
 		t.Fatal(err)
 	}
 	pfs, pctx, p := open()
+	if err := put(pctx, p, "two"); err != nil { // P writes in place from here on
+		t.Fatal(err)
+	}
 	qfs, qctx, q := open()
 	looked, goOn, done := make(chan bool), make(chan bool), make(chan error, 1)
 	qfs.Set(before("Rename", "/s.trust", func() { close(looked); <-goOn }))
 	pfs.Set(before("Rename", "bundle", func() { close(goOn); done <- <-done }))
-	go func() { done <- put(qctx, q, "two, by Q") }()
+	go func() { done <- put(qctx, q, "three, by Q") }()
 	<-looked
-	perr := put(pctx, p, "two, by P")
+	perr := put(pctx, p, "three, by P")
 	if qerr := <-done; qerr != nil || perr != nil {
 		t.Fatalf("P: %v; Q: %v", perr, qerr)
 	}
 	_, err := pawl.Open(vfs.NewContext(t.Context(), noLocks{m.Start()}), pawlStore, pawlTrust, nil)
 	if !errors.Is(err, pawl.ErrUnauthorized) {
-		t.Errorf("two writers were acknowledged for revision 2, and the next open says %v", err)
+		t.Errorf("two writers were acknowledged for revision 3, and the next open says %v", err)
 	}
 }
 
