@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -142,7 +143,15 @@ func decodeSlot(b []byte) (trustRecord, error) {
 	}
 	var version, readonly, incompatible uint32
 	first, text, _ := strings.Cut(text, "\n")
-	if n, err := fmt.Sscanf(first, trustMagic+" %d %d %d %d", &version, &r.compatible, &readonly, &incompatible); n != 4 || err != nil {
+	f := strings.Split(first, " ")[1:]
+	ok = len(f) == 4
+	for i, n := range []*uint32{&version, &r.compatible, &readonly, &incompatible} {
+		if ok {
+			v, err := strconv.ParseUint(f[i], 10, 32)
+			*n, ok = uint32(v), err == nil
+		}
+	}
+	if !ok {
 		return r, errorString("its first line is not that of a trust record")
 	}
 	if version != formatVersion || readonly|incompatible != 0 {
@@ -199,14 +208,21 @@ func (r *trustRecord) decodeLine(line string) error {
 }
 
 func (r *Root) scan(s string) error {
-	var digest string
-	if _, err := fmt.Sscanf(s, "%d %d %d %s", &r.Revision, &r.Epoch, &r.Journal, &digest); err != nil {
+	f := strings.Split(s, " ")
+	if len(f) != 4 {
+		return errorString("not revision, epoch, length and digest")
+	}
+	revision, err1 := strconv.ParseUint(f[0], 10, 64)
+	epoch, err2 := strconv.ParseUint(f[1], 10, 64)
+	journal, err3 := strconv.ParseInt(f[2], 10, 64)
+	if err := cmp.Or(err1, err2, err3); err != nil {
 		return err
 	}
-	if r.Journal < 0 {
+	if journal < 0 {
 		return errorString("a negative length")
 	}
-	return r.Digest.UnmarshalText([]byte(digest))
+	r.Revision, r.Epoch, r.Journal = Revision(revision), epoch, journal
+	return r.Digest.UnmarshalText([]byte(f[3]))
 }
 
 func (r *trustRecord) scanIDs(s string) error {
