@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -195,6 +196,9 @@ func TestReaderTouchesNothing(t *testing.T) {
 // anything, refuses what Open refuses, for the same reason, and says that the rest is
 // not settled.
 func TestReaderTable(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows does not remove or rename a directory that a reader has open")
+	}
 	columns := trustColumns()
 	for _, half := range []struct {
 		table string

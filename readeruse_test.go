@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -16,6 +17,9 @@ import (
 // TestReaderNeverBackwards: an older copy of both directories is put back together
 // (README: pawl alone cannot tell). A reader that has seen more can.
 func TestReaderNeverBackwards(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows does not remove or rename a directory that a reader has open")
+	}
 	for _, tt := range []struct {
 		name string
 		put  func(r *rig, older, newer, foreign *rig)

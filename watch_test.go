@@ -156,6 +156,9 @@ func (l *loop) saw(ended bool, revisions []int, kinds ...error) {
 
 // TestWatch: what is newer is yielded, once, and nothing else.
 func TestWatch(t *testing.T) {
+	if runtime.GOOS == "windows" && testing.Short() {
+		t.Skip("it takes a minute under Wine; without -short it runs there too")
+	}
 	eachSource(t, func(t *testing.T, r *rig, s *Store, w watched, _ bool) {
 		all, newer, none, later := w.start(t, 0, nil), w.start(t, 1, nil), w.start(t, 2, nil), w.start(t, 6, nil)
 		check := func(want ...int) {
@@ -345,6 +348,9 @@ func TestWatchQuiet(t *testing.T) {
 
 // TestWatchError: an error is told once, and the next state when there is one.
 func TestWatchError(t *testing.T) {
+	if runtime.GOOS == "windows" && testing.Short() {
+		t.Skip("it takes half a minute under Wine; without -short it runs there too")
+	}
 	for _, from := range sources[1:] {
 		if from.own {
 			continue
