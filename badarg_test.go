@@ -399,30 +399,33 @@ func TestLimits(t *testing.T) {
 // TestBundleLimit: the whole state at its limit, and one byte over it, whether the
 // bundle is published with each commit or holds the state only later.
 func TestBundleLimit(t *testing.T) {
-	const limit = 4000
-	var left int64 // for the one entry of a third commit
+	const limit, reserve = 4000, 4 // some room is kept for the table of segments
+	var left int64                 // for the part of a third commit
+	empty := pawl.Change{Entries: [][]byte{nil}}
 	for _, every := range []int{1, 0} {
 		t.Run(fmt.Sprint("CheckpointEvery ", every), func(t *testing.T) {
 			opts := &pawl.Options{Limits: pawl.Limits{Bundle: limit}, CheckpointEvery: every}
 			b, s := quickStore(t, new(tap), opts)
 			size := func() int64 { return int64(len(read(t, b.bundle))) }
 			was := size()
-			empty := pawl.Change{Entries: [][]byte{nil}}
-			if _, err := s.Commit(context.Background(), empty); err != nil {
+			part := func(name string, size int64) pawl.Change {
+				return pawl.Change{Put: map[string][]byte{name: make([]byte, size)}}
+			}
+			if _, err := s.Commit(context.Background(), part("p", 0)); err != nil {
 				t.Fatal(err)
 			}
 			if every == 1 {
-				left = limit - size() - (size() - was)
+				left = limit - reserve - size() - (size() - was)
 			}
-			b.refusedChange(t, s, pawl.Change{Entries: [][]byte{make([]byte, left+1)}}, pawl.ErrTooLarge)
-			if _, err := s.Commit(context.Background(), pawl.Change{Entries: [][]byte{make([]byte, left)}}); err != nil {
+			b.refusedChange(t, s, part("q", left+1), pawl.ErrTooLarge)
+			if _, err := s.Commit(context.Background(), part("q", left)); err != nil {
 				t.Errorf("at the limit: %v", err)
 			}
 			b.refusedChange(t, s, empty, pawl.ErrTooLarge)
 			if err := s.Checkpoint(context.Background()); err != nil {
 				t.Errorf("Checkpoint at the limit: %v", err)
 			}
-			if size() != limit {
+			if size() != limit-reserve {
 				t.Errorf("the bundle has %d bytes", size())
 			}
 			b.refusedChange(t, s, empty, pawl.ErrTooLarge)

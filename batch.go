@@ -29,6 +29,7 @@ type request struct {
 	receipt Receipt
 	err     *Error
 	kind    requestKind
+	again   bool // more has to be known of its id first
 }
 
 // requestKind says what a request has to do with the batch that it is in.
@@ -121,11 +122,19 @@ func (b *batch) start(t tip, buffer []byte) {
 // record to the batch.
 func (s *Store) place(b *batch, q *request) {
 	p, now := q.p, b.next.version()
-	q.receipt, q.err, q.kind = Receipt{}, nil, standsAlone
+	q.receipt, q.err, q.kind, q.again = Receipt{}, nil, standsAlone, false
 	if len(b.records()) > 0 {
 		q.kind = followsRecord
 	}
-	if r, durable := s.known(b, p.record.id); r != nil {
+	r, durable := s.known(b, p.record.id)
+	if r == nil {
+		if !p.upToDate(b.from.state) {
+			q.again, q.kind = true, standsAlone
+			return
+		}
+		r, durable = p.past.record, true
+	}
+	if r != nil {
 		if durable {
 			q.kind = standsAlone
 		} else {
@@ -140,6 +149,10 @@ func (s *Store) place(b *batch, q *request) {
 		q.receipt.Replayed = true
 		return
 	}
+	if q.err = p.barred(); q.err != nil {
+		q.kind = standsAlone
+		return
+	}
 	if p.expect != nil && *p.expect != now {
 		q.err = outcome(ErrNotCommitted, &Error{Kind: ErrStale, Hint: hintExpect,
 			Cause: fmt.Errorf("expected %s, the state is %s", *p.expect, now)})
@@ -149,25 +162,26 @@ func (s *Store) place(b *batch, q *request) {
 		q.receipt, q.kind = Receipt{Version: now}, followsRecord
 		return
 	}
-	r := p.record // a batch may be placed again, on top of another state
+	made := p.record // a batch may be placed again, on top of another state
+	r = &made
 	r.revision = now.Revision + 1
 	r.firstSeq = b.next.nextSeq()
 	r.time = s.at.fsys.Now().UnixNano()
 	r.place(now.Digest)
-	if size := b.next.size + b.next.cost(&r); size > s.opts.Limits.Bundle {
+	if size := b.next.most(r, &s.opts.Limits); size > s.opts.Limits.Bundle {
 		q.kind, q.err = standsAlone, outcome(ErrNotCommitted, tooLarge("the bundle would have %d bytes, and Limits.Bundle is %d", size, s.opts.Limits.Bundle))
 		return
 	}
-	b.next.add(&r, p.data)
+	b.next.add(r, p.data)
 	if r.id != "" {
 		if b.ids == nil {
 			b.ids = map[string]*record{}
 		}
-		b.ids[r.id] = &r
+		b.ids[r.id] = r
 	}
-	b.length = roundUp(b.length, frameAlign) + frameSize(&r)
+	b.length = roundUp(b.length, frameAlign) + frameSize(r)
 	if b.from.at > 0 && b.from.at+b.length <= s.opts.Limits.Journal {
-		b.frames, b.root.Digest = appendFrame(b.frames, s.queue.hash, b.root.Digest, &r, p.data)
+		b.frames, b.root.Digest = appendFrame(b.frames, s.queue.hash, b.root.Digest, r, p.data)
 	}
 	q.receipt, q.kind = r.receipt(), addsRecord
 }
@@ -238,6 +252,7 @@ func (s *Store) withdraw(r *request) bool {
 	if q.open != r.batch || s.wanted(r.p.record.id, r) {
 		return false
 	}
+	again := !r.p.upToDate(s.state.Load()) // its id may be in a segment that was not asked
 	for i, other := range r.batch.requests {
 		if other == r {
 			r.batch.requests = append(r.batch.requests[:i:i], r.batch.requests[i+1:]...)
@@ -245,7 +260,9 @@ func (s *Store) withdraw(r *request) bool {
 	}
 	r.batch.stale = r.batch.stale || r.kind == addsRecord
 	s.counts.waiting.Store(int64(len(r.batch.requests)))
-	r.err = s.refused(r.p.record.id, ctxError(r.ctx))
+	if r.again = again; !again {
+		r.err = s.refused(r.p.record.id, ctxError(r.ctx))
+	}
 	return true
 }
 
@@ -291,10 +308,11 @@ func (s *Store) lead(unable error) {
 	var e *Error
 	if refusal := cmp.Or(s.refusal(), unable); refusal != nil {
 		for _, r := range b.requests {
-			if _, ok := s.recorded(r.p.record.id); ok && r.receipt.Replayed && s.refusal() == nil {
+			_, ok := s.recorded(r.p.record.id)
+			if (ok || r.p.past.record != nil) && r.receipt.Replayed && s.refusal() == nil {
 				continue // that it is committed is known without the locks
 			}
-			r.kind, r.err = standsAlone, s.refused(r.p.record.id, refusal)
+			r.kind, r.err, r.again = standsAlone, s.refused(r.p.record.id, refusal), false
 		}
 	} else if len(b.records()) > 0 {
 		if s.extends(b) {
@@ -333,8 +351,12 @@ func (s *Store) seize() *batch {
 	if now := s.tip(); b.stale || b.from.state != now.state || b.from.root != now.root {
 		b.start(now, b.frames)
 		for _, r := range b.requests {
+			if r.ended != nil && !r.p.upToDate(now.state) {
+				r.receipt, r.err, r.kind, r.again = Receipt{}, nil, standsAlone, true
+				continue
+			}
 			if r.ended != nil {
-				r.err, r.kind = outcome(ErrNotCommitted, &Error{Cause: r.ended}), standsAlone
+				r.err, r.kind, r.again = outcome(ErrNotCommitted, &Error{Cause: r.ended}), standsAlone, false
 				continue
 			}
 			s.place(b, r)

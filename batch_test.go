@@ -304,7 +304,7 @@ func TestGroupCommitOfGoodAndBad(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			r := newRig(t)
 			r.opts = way.opts()
-			r.opts.Limits.Bundle = 100_000
+			r.opts.Limits.Bundle, r.opts.Limits.Inline = 100_000, 100_000
 			s := r.mustOpen()
 			r.commits(s, way.before)
 			base := Revision(way.before)
@@ -331,7 +331,7 @@ func TestGroupCommitOfGoodAndBad(t *testing.T) {
 				entryOf("d"),
 				with("c1", func(*Change) {}), // an id that is taken
 				nthChange(1),                 // committed before
-				with("e", func(c *Change) { c.Put = map[string][]byte{"p": make([]byte, 99_000)} }),
+				with("e", func(c *Change) { c.Put = map[string][]byte{"p": make([]byte, 99_000)} }), // see the limits
 				Change{},
 				entryOf("f"),
 				entryOf("d"), // again

@@ -19,7 +19,8 @@ import (
 //	  8  u32 format version, 1
 //	 12  u32 compatible flags: who does not know one may read and write
 //	 16  u32 read-only-compatible flags: who does not know one may read
-//	 20  u32 incompatible flags: who does not know one must stop
+//	 20  u32 incompatible flags: who does not know one must stop. 1: there are files that
+//	     the bundle names, segments or parts
 //	 24  u32 reserved, 0
 //	 28  u64 length of the file
 //	 36  16  store id
@@ -32,7 +33,9 @@ import (
 //	252  u32 CRC-32C of bytes 0 to 251
 //	256      body:
 //	         str program: the last that a commit named, "" when none did
-//	         u32 number of parts; each: str name, u8 0, u64 size, 32 SHA-256, bytes; sorted
+//	         u32 number of parts; each: str name, u8 kind, u64 size, 32 SHA-256; sorted;
+//	         kind 0: the bytes follow; 1: they are a file of their own, named by the digest
+//	         with flag 1: u32 number of segments; each: 104 bytes, see segment.go
 //	         u64 revision, u64 next seq, 32 history digest before the first record
 //	         u32 number of commit records; each: u32 length, record
 //	         u32 CRC-32C of everything before
@@ -40,6 +43,11 @@ const (
 	bundleMagic   = "pawlbndl"
 	formatVersion = 1
 	headerSize    = 256
+
+	flagFiles = 1 << 0 // incompatible: the bundle names files
+
+	partInline = 0
+	partInFile = 1
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -64,7 +72,29 @@ const (
 	partOverhead = 2 + 1 + 8 + sha256.Size
 )
 
-func partCost(ref partRef) int64 { return partOverhead + int64(len(ref.name)) + int64(ref.size) }
+func partCost(ref partRef, inline int64) int64 {
+	n := partOverhead + int64(len(ref.name))
+	if int64(ref.size) <= inline {
+		n += int64(ref.size)
+	}
+	return n
+}
+
+// tableSize is what the segments take in a bundle.
+func (s *state) tableSize() int64 { return 4 + rowSize*int64(len(s.sealed)) }
+
+// files reports whether the state needs files besides bundle and journal.
+func (s *state) files() bool {
+	if len(s.sealed) > 0 {
+		return true
+	}
+	for _, p := range s.parts {
+		if p.file != nil {
+			return true
+		}
+	}
+	return false
+}
 
 // encode returns the first bytes of a bundle or journal.
 func (h *header) encode(magic string) []byte {
@@ -73,7 +103,7 @@ func (h *header) encode(magic string) []byte {
 	w.u32(formatVersion)
 	w.u32(0)
 	w.u32(0)
-	w.u32(0)
+	w.u32(h.incompatible)
 	w.u32(0)
 	w.u64(h.length)
 	w.bytes(h.store[:])
@@ -87,12 +117,14 @@ func (h *header) encode(magic string) []byte {
 	return w.b
 }
 
-// bundleSize is the size of the bundle that holds s. state.size follows it from one
-// commit to the next.
+// bundleSize is the size of the bundle that holds s, as it is.
 func bundleSize(s *state) int64 {
 	size := int64(emptyBundle + len(s.program))
+	if s.files() {
+		size += s.tableSize()
+	}
 	for _, p := range s.parts {
-		size += partCost(p.ref)
+		size += partOverhead + int64(len(p.ref.name)+len(p.data))
 	}
 	for _, r := range s.records {
 		size += 4 + int64(len(r.raw))
@@ -105,6 +137,9 @@ func encodeBundle(s *state) []byte {
 	v, size := s.version(), bundleSize(s)
 	h := header{length: uint64(size), store: s.id, epoch: s.epoch, revision: v.Revision,
 		history: v.Digest, parent: s.replaced, schema: s.schema}
+	if s.files() {
+		h.incompatible = flagFiles
+	}
 	w := writer{make([]byte, 0, size)}
 	w.bytes(h.encode(bundleMagic))
 
@@ -113,10 +148,20 @@ func encodeBundle(s *state) []byte {
 	for _, name := range s.partNames() {
 		p := s.parts[name]
 		w.str(name)
-		w.b = append(w.b, 0)
-		w.u64(uint64(len(p.data)))
+		if p.file == nil {
+			w.b = append(w.b, partInline)
+		} else {
+			w.b = append(w.b, partInFile)
+		}
+		w.u64(p.ref.size)
 		w.bytes(p.ref.digest[:])
 		w.bytes(p.data)
+	}
+	if h.incompatible&flagFiles != 0 {
+		w.u32(uint32(len(s.sealed)))
+		for _, g := range s.sealed {
+			g.encode(&w)
+		}
 	}
 	w.u64(uint64(s.base.revision))
 	w.u64(uint64(s.base.nextSeq))
@@ -146,7 +191,11 @@ func decodeHeader(b []byte, magic, what string) (header, error) {
 	d := reader{b: b[:headerSize-4], at: 8}
 	h.version = d.u32()
 	h.compatible, h.readonly, h.incompatible = d.u32(), d.u32(), d.u32()
-	if h.version != formatVersion || h.readonly|h.incompatible != 0 {
+	known := uint32(0)
+	if magic == bundleMagic {
+		known = flagFiles
+	}
+	if h.version != formatVersion || h.readonly != 0 || h.incompatible&^known != 0 {
 		return h, newerFormat(what, h.version, h.readonly, h.incompatible)
 	}
 	if d.u32() != 0 {
@@ -172,14 +221,15 @@ func decodeHeader(b []byte, magic, what string) (header, error) {
 // newerFormat is the error for a file that this program must not touch.
 func newerFormat(what string, version, readonly, incompatible uint32) error {
 	return &Error{Kind: ErrVersion, Hint: hintVersion, Cause: fmt.Errorf(
-		"%s format %d with flags %#x (writers) and %#x (everybody); this program knows format %d and no such flag",
+		"%s format %d with flags %#x (writers) and %#x (everybody); this program knows format %d and not all of these flags",
 		what, version, readonly, incompatible, formatVersion)}
 }
 
 // decodeBundle reads a whole bundle and checks all that can be checked of it: both
 // checksums, the chain of every commit record, the digest of every entry and part,
-// and that the parts are what the records made. The state keeps b.
-func decodeBundle(b []byte) (*state, header, error) {
+// and that the parts are what the records made. It does not look at the files that the
+// bundle names, which dir has, or at any but their names. The state keeps b.
+func decodeBundle(b []byte, dir *directory) (*state, header, error) {
 	h, err := decodeHeader(b, bundleMagic, "bundle")
 	if err != nil {
 		return nil, h, err
@@ -192,32 +242,58 @@ func decodeBundle(b []byte) (*state, header, error) {
 		return nil, h, errorString("its checksum does not match")
 	}
 	d := reader{b: b[:end], at: headerSize}
-	s := &state{id: h.store, epoch: h.epoch, replaced: h.parent, schema: h.schema, parts: map[string]part{}, size: int64(len(b))}
+	s := &state{id: h.store, epoch: h.epoch, replaced: h.parent, schema: h.schema, parts: map[string]part{}}
 	s.program = d.str()
 	if d.err == nil {
 		d.fail(plain(checkSaid(s.schema, s.program)))
 	}
 	last := ""
+	files := map[Digest]*keptFile{}
 	for range d.count(2 + 1 + 8 + sha256.Size) {
 		p := part{ref: partRef{name: d.str()}}
 		kind := d.bytes(1)
 		p.ref.size = d.u64()
 		d.digest(&p.ref.digest)
-		p.data = d.bytes(p.ref.size)
+		inFile := d.err == nil && kind[0] == partInFile && h.incompatible&flagFiles != 0
+		if inFile {
+			if p.file = files[p.ref.digest]; p.file == nil {
+				p.file = newPartFile(p.ref.digest, dir)
+				files[p.ref.digest] = p.file
+			}
+		} else if p.data = d.bytes(p.ref.size); d.err == nil && Digest(sha256.Sum256(p.data)) != p.ref.digest {
+			d.fail(fmt.Errorf("part %q is not whole", p.ref.name))
+		}
 		if d.err != nil {
 			break
 		}
 		name := p.ref.name
 		d.fail(plain(checkPart(name)))
-		if kind[0] != 0 || name <= last || Digest(sha256.Sum256(p.data)) != p.ref.digest {
-			d.fail(fmt.Errorf("part %q is not whole or not in order", name))
+		if !inFile && kind[0] != partInline || name <= last {
+			d.fail(fmt.Errorf("part %q is not of a kind that is known, or not in order", name))
 		}
 		last = name
 		s.parts[name] = p
 	}
+	from := beginning(s.id)
+	if h.incompatible&flagFiles != 0 {
+		for range d.count(rowSize) {
+			r := decodeRow(&d, from)
+			if d.err != nil {
+				break
+			}
+			s.sealed = append(s.sealed, newSegment(s.id, from, r, dir))
+			from = r.end
+		}
+		if d.err == nil && !s.files() {
+			d.fail(errorString("it says that it names files, and names none"))
+		}
+	}
 	s.base.revision = Revision(d.u64())
 	s.base.nextSeq = Seq(d.u64())
 	d.digest(&s.base.history)
+	if d.err == nil && s.base != from {
+		d.fail(fmt.Errorf("its records begin after revision %d, and what is before them ends with revision %d", s.base.revision, from.revision))
+	}
 	ids := map[string]bool{}
 	for range d.count(4) {
 		raw := d.bytes(uint64(d.u32()))
@@ -295,9 +371,6 @@ func (s *state) checkParts() error {
 		if _, ok := want[name]; gone[name] || !ok && s.base.revision == 0 {
 			return fmt.Errorf("part %q is there, and no commit record names it", name)
 		}
-	}
-	if s.base.revision == 0 && (s.base.history != genesis(s.id) || s.base.nextSeq != 1) {
-		return errorString("its history does not begin with this store's id")
 	}
 	return nil
 }

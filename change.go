@@ -53,6 +53,11 @@ type prepared struct {
 	data   [][]byte // of the parts that the record puts, in its order
 	expect *Version
 	empty  bool
+
+	// What segments know of its id; unsure is why they cannot tell.
+	past   past
+	unsure error
+	asked  []*segment // which segments that is about
 }
 
 // prepare checks a change and copies what it holds. It needs no lock, so callers do

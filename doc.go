@@ -34,11 +34,13 @@
 // flush may come a little later: until it does, the intent authorises the new state.
 // Commits that are asked for at the same time share the flushes. When the journal is
 // full the bundle is published: the intent, the new bundle beside the old one, a
-// rename, the confirm, each flushed.
+// rename, the confirm, each flushed. Older history and large parts are in files that the
+// bundle names by digest, made before the intent; [Store.Compact] drops what a policy says.
 //
 // Whatever happens in between, one of the two states is there whole, and the trust file
 // authorises both. The files extend.go and publish.go (the order of a commit), batch.go
-// (who writes it) and recover.go (the decision that Open makes) say it all;
+// (who writes it), seal.go (older history) and recover.go (the decision that Open makes) say
+// it all;
 // docs/protocol.md draws it.
 //
 // # More than one process

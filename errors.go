@@ -97,6 +97,11 @@ var (
 	// ErrIDReused: a commit with the same id and other content exists.
 	ErrIDReused error = &sentinel{"commit id was used for other content", nil}
 
+	// ErrForgotten: retention has dropped what was asked for (Store.Compact). Of Commit
+	// and Update it says that a commit of this id was made long ago; it is not made
+	// again, and its receipt is gone.
+	ErrForgotten error = &sentinel{"retention has dropped it", nil}
+
 	// ErrTooLarge: a limit of Options.Limits, or of the format, is exceeded.
 	ErrTooLarge error = &sentinel{"too large", nil}
 
@@ -122,8 +127,23 @@ type Error struct {
 	Pending Root // what it names as pending; zero when nothing is
 	Found   Root // what the store directory holds; zero when that could not be told
 
+	Damage []Damage // what cannot be read: of ErrDamaged from a View, and of all that Verify found
+
 	Cause error  // what was seen; may be nil
 	Hint  string // what to do next, for a person
+}
+
+// Damage is a piece of a file that is not as it was written, and what is lost with it.
+type Damage struct {
+	Path     string   `json:"path"`
+	Offset   int64    `json:"offset"` // of the piece in the file
+	Length   int64    `json:"length"`
+	Part     string   `json:"part,omitempty"`           // the part whose bytes the file holds
+	First    Revision `json:"first_revision,omitempty"` // the commits that the piece is about; 0: none
+	Last     Revision `json:"last_revision,omitempty"`
+	FirstSeq Seq      `json:"first_seq,omitempty"` // their entries; LastSeq less than FirstSeq: none
+	LastSeq  Seq      `json:"last_seq,omitempty"`
+	Problem  string   `json:"problem"` // what was seen
 }
 
 func (e *Error) Error() string {

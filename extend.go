@@ -64,13 +64,14 @@ func (s *Store) extend(b *batch) *Error {
 	if e := s.declare(b.root, b.records()); e != nil {
 		return e
 	}
-	write := s.appendFrames
+	write, written := s.appendFrames, int64(len(b.frames))
 	if s.log.file == nil {
-		write = s.makeJournal
+		write, written = s.makeJournal, s.log.size
 	}
 	if e := write(b.root, b.frames); e != nil {
 		return e
 	}
+	s.counts.blocks.Add(written - b.length)
 	// Committed, as in publish.
 	next := &b.next.state
 	if err := s.trust.put(s.confirmation(b.root, next)); err != nil {

@@ -373,7 +373,7 @@ func TestAppendsIntoFreshBlocks(t *testing.T) {
 // limit; one of which little was used gives way to a smaller one.
 func TestJournalsFollowUse(t *testing.T) {
 	r := newRig(t)
-	s := r.opened(&Options{Limits: Limits{Journal: 250 << 10}})
+	s := r.opened(&Options{Limits: Limits{Journal: 250 << 10, Inline: 1 << 20}})
 	const limit = 248 << 10 // whole blocks
 	var sizes []int64
 	epoch := uint64(0)
@@ -467,8 +467,8 @@ func TestStateSize(t *testing.T) {
 			t.Fatal(err)
 		}
 		st := s.state.Load()
-		if want := bundleSize(st); st.size != want || int64(len(encodeBundle(st))) != want {
-			t.Fatalf("commit %d: %d bytes, and the bundle has %d", i, st.size, want)
+		if want := bundleSize(st); counted(st) != want || int64(len(encodeBundle(st))) != want {
+			t.Fatalf("commit %d: %d bytes, and the bundle has %d", i, counted(st), want)
 		}
 		programs[len(st.program)] = true
 		if i%5 == 4 {
@@ -476,8 +476,8 @@ func TestStateSize(t *testing.T) {
 				t.Fatal(err)
 			}
 			s = r.opened(said())
-			if st := s.state.Load(); st.size != bundleSize(st) {
-				t.Fatalf("opened: %d bytes, and the bundle has %d", st.size, bundleSize(st))
+			if st := s.state.Load(); counted(st) != bundleSize(st) {
+				t.Fatalf("opened: %d bytes, and the bundle has %d", counted(st), bundleSize(st))
 			}
 		}
 	}
@@ -681,7 +681,7 @@ func TestBundleLimitOfAJournal(t *testing.T) {
 	s := r.opened(r.opts)
 	n := 0
 	for {
-		_, err := s.Commit(r.ctx(), Change{Entries: [][]byte{make([]byte, 1000)}})
+		_, err := s.Commit(r.ctx(), Change{Put: map[string][]byte{fmt.Sprint("part", n): make([]byte, 1000)}})
 		if errors.Is(err, ErrTooLarge) && errors.Is(err, ErrNotCommitted) {
 			break
 		}

@@ -89,6 +89,8 @@ type directory struct {
 	temp   string      // prefix of the temps in it
 	alone  bool        // whoever writes here holds the lock: there is one temp at a time
 	counts *counts
+
+	segments, parts folder // within the store directory
 }
 
 // Sync makes the names in the directory durable. It is tried once: after a failed
@@ -152,10 +154,12 @@ func (d *directory) newTemp() (vfs.File, string, error) {
 // theTemp is the name of the only temp in the trust directory.
 func (d *directory) theTemp() string { return d.temp + strings.Repeat("0", tempDigits) }
 
-// content is what a file is made with: bytes, and zeros up to a size.
+// content is what a file is made with: bytes, and zeros up to a size; or what a
+// function writes.
 type content struct {
-	b    []byte
-	size int64 // 0: no zeros
+	b     []byte
+	size  int64 // 0: no zeros
+	write func(vfs.File) (int64, error)
 
 	like *vfs.Info // whose mode and group it gets, when it replaces nothing
 }
@@ -163,10 +167,13 @@ type content struct {
 // writeTo writes all of it. With zeros it goes block by block: a file that was filled
 // by large writes is cached in large pieces, and each block that is written over
 // later costs a piece. They are written, not only allocated, or the first write to
-// each block would have to be recorded by the file system.
-func (c content) writeTo(f vfs.File) error {
+// each block would have to be recorded by the file system. It returns how much it wrote.
+func (c content) writeTo(f vfs.File) (int64, error) {
+	if c.write != nil {
+		return c.write(f)
+	}
 	if c.size == 0 {
-		return writeFull(f, c.b, 0)
+		return int64(len(c.b)), writeFull(f, c.b, 0)
 	}
 	for at := int64(0); at < c.size; at += blockSize {
 		block := zeros
@@ -176,10 +183,10 @@ func (c content) writeTo(f vfs.File) error {
 			block = append(bytes.Clone(c.b[at:]), zeros[rest:]...)
 		}
 		if err := writeFull(f, block, at); err != nil {
-			return err
+			return at, err
 		}
 	}
-	return nil
+	return c.size, nil
 }
 
 // writeTemp makes a temp that is durable but for its name: all its bytes, and the
@@ -190,9 +197,9 @@ func (d *directory) writeTemp(b content, like *vfs.Info) (string, vfs.Info, erro
 	if err != nil {
 		return "", vfs.Info{}, err
 	}
-	info, err := fill(f, b, like)
+	info, n, err := fill(f, b, like)
 	d.counts.fileSyncs.Add(1)
-	d.counts.bytes.Add(max(b.size, int64(len(b.b))))
+	d.counts.bytes.Add(n)
 	err = errors.Join(err, f.Close())
 	if err != nil {
 		return "", info, errors.Join(err, ignoreNotExist(d.Remove(name)))
@@ -200,25 +207,27 @@ func (d *directory) writeTemp(b content, like *vfs.Info) (string, vfs.Info, erro
 	return name, info, nil
 }
 
-func fill(f vfs.File, b content, like *vfs.Info) (vfs.Info, error) {
-	if err := b.writeTo(f); err != nil {
-		return vfs.Info{}, err
+func fill(f vfs.File, b content, like *vfs.Info) (vfs.Info, int64, error) {
+	n, err := b.writeTo(f)
+	if err != nil {
+		return vfs.Info{}, n, err
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return info, err
+		return info, n, err
 	}
 	if like != nil {
 		if err := inherit(f, info, *like); err != nil {
-			return info, err
+			return info, n, err
 		}
 	}
 	// Mode and group come before the sync, or a power cut could show the file with
 	// others.
 	if err := f.Sync(); err != nil {
-		return info, err
+		return info, n, err
 	}
-	return f.Stat()
+	info, err = f.Stat()
+	return info, n, err
 }
 
 // inherit gives a new file the group and mode of the one it replaces. Where the
@@ -262,19 +271,32 @@ func (n notYet) Unwrap() error { return n.err }
 // ready, if not nil, runs once all that needs space has been written, just before
 // the rename; an error of it leaves name as it was.
 func (d *directory) install(name string, b content, ready func() error) (vfs.Info, error) {
-	var old *vfs.Info
-	like := b.like
-	before, err := d.Lstat(name)
-	switch {
-	case err == nil:
-		old, like = &before, &before
-	case !errors.Is(err, fs.ErrNotExist):
+	old, err := d.present(name)
+	if err != nil {
 		return vfs.Info{}, notYet{err}
+	}
+	like := b.like
+	if old != nil {
+		like = old
 	}
 	temp, info, err := d.writeTemp(b, like)
 	if err != nil {
 		return info, notYet{err}
 	}
+	return d.place(temp, info, name, old, ready)
+}
+
+// present describes the file of a name; nil when there is none.
+func (d *directory) present(name string) (*vfs.Info, error) {
+	info, err := d.Lstat(name)
+	if err != nil {
+		return nil, ignoreNotExist(err)
+	}
+	return &info, nil
+}
+
+// place is the second half of install: it gives a temp that is durable its name.
+func (d *directory) place(temp string, info vfs.Info, name string, old *vfs.Info, ready func() error) (vfs.Info, error) {
 	made, err := d.Lstat(temp)
 	if err == nil && (!made.Same(info) || made.Size != info.Size || !made.ModTime.Equal(info.ModTime) && runtime.GOOS != "windows") {
 		// On Windows the time may be that of the close.

@@ -89,16 +89,30 @@ func mendBundle(b []byte) []byte {
 	}
 	copy(b, bundleMagic)
 	binary.LittleEndian.PutUint64(b[28:], uint64(len(b)))
+	files := binary.LittleEndian.Uint32(b[20:]) == flagFiles
 	d := reader{b: b[:len(b)-4], at: headerSize}
 	d.str()
 	for range d.count(2 + 1 + 8 + sha256.Size) {
 		d.str()
-		d.bytes(1)
+		kind := d.bytes(1)
 		size := d.u64()
 		sum := d.bytes(sha256.Size)
+		if d.err == nil && files && kind[0] == partInFile {
+			continue
+		}
 		if data := d.bytes(size); d.err == nil {
 			digest := sha256.Sum256(data)
 			copy(sum, digest[:])
+		}
+	}
+	if files {
+		var last []byte
+		for range d.count(rowSize) {
+			last = d.bytes(rowSize)
+		}
+		if at := d.at; last != nil && d.bytes(8+8+sha256.Size) != nil { // what the records go on from
+			copy(b[at:d.at], last)
+			d.at = at
 		}
 	}
 	revision, seq, base := d.u64(), d.u64(), d.bytes(sha256.Size)
@@ -137,11 +151,23 @@ func mendChecksums(b []byte) []byte {
 }
 
 func FuzzDecodeBundle(f *testing.F) {
-	for _, name := range []string{"full.bundle", "before.bundle", "plain.bundle", "schema.bundle"} {
+	for _, name := range []string{"full.bundle", "before.bundle", "plain.bundle", "schema.bundle", "sealed.bundle"} {
 		f.Add(goldenFile(f, name, nil), false)
 		f.Add(goldenFile(f, name, nil), true)
 	}
 	f.Add([]byte(bundleMagic), false)
+	f.Add(patched(goldenFile(f, "full.bundle", nil), 20, flagFiles), true)
+	sealed := goldenFile(f, "sealed.bundle", nil)
+	cursor := []byte(`{"cursor":1}`) // the last part; the number of rows comes next
+	rows, parts := bytes.Index(sealed, cursor)+len(cursor)+4, bytes.Index(sealed, []byte("large"))
+	for at := range rowSize { // each number of a row, and what is around them
+		if at%4 == 0 {
+			f.Add(patched(sealed, rows+at, 0xff, 0xff, 0xff, 0xff), true)
+			f.Add(patched(sealed, rows+at, 0, 0, 0, 0), true)
+		}
+	}
+	f.Add(patched(sealed, parts+5, 2), true)
+	f.Add(patched(sealed, parts+6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), true)
 	f.Fuzz(func(t *testing.T, b []byte, mend bool) {
 		b = bytes.Clone(b)
 		if mend {
@@ -150,7 +176,7 @@ func FuzzDecodeBundle(f *testing.F) {
 		var s *state
 		var h header
 		var err error
-		modest(t, len(b), func() { s, h, err = decodeBundle(b) })
+		modest(t, len(b), func() { s, h, err = decodeBundle(b, emptyDirectory()) })
 		if err != nil {
 			return
 		}
@@ -163,8 +189,50 @@ func FuzzDecodeBundle(f *testing.F) {
 		if h.store != s.id || h.epoch != s.epoch || s.version() != (Version{h.revision, h.history}) {
 			t.Errorf("header %+v of a state at %v", h, s.version())
 		}
-		useView(t, View{s})
+		if s.files() {
+			useWithout(t, View{s})
+		} else {
+			useView(t, View{s})
+		}
 	})
+}
+
+// useWithout is useView where no file of the state is there.
+func useWithout(t *testing.T, v View) {
+	t.Helper()
+	missing := func(what string, err error, need bool) {
+		t.Helper()
+		if need && err == nil || err != nil && (!errors.Is(err, ErrDamaged) || !errors.Is(err, ErrMissing)) {
+			t.Errorf("%s: %v, and a file is missing: %v", what, err, need)
+		}
+	}
+	need := false // a file of commits that are not forgotten
+	for _, g := range v.s.sealed {
+		need = need || !g.forgotten()
+	}
+	var last error
+	for _, err := range v.Entries(0) {
+		last = err
+	}
+	missing("entries", last, need)
+	last = nil
+	for _, err := range v.Commits(0) {
+		last = err
+	}
+	missing("commits", last, need)
+	for name := range v.Parts() {
+		_, ok, err := v.Get(name)
+		if missing("part "+name, err, v.s.parts[name].file != nil); !ok {
+			t.Errorf("part %q is not there", name)
+		}
+	}
+	_, err := v.s.commit("there is none")
+	missing("an id", err, len(v.s.sealed) > 0)
+	for _, rev := range []Revision{v.s.base.revision, v.Version().Revision} {
+		if at, ok, err := v.s.historyAt(rev); !ok || err != nil || rev == v.Version().Revision && at != v.Version().Digest {
+			t.Errorf("revision %d: %v, %v", rev, ok, err)
+		}
+	}
 }
 
 // useView does with a view what its users do.
@@ -486,11 +554,12 @@ func FuzzWalkJournal(f *testing.F) {
 		}
 		// The state can be published, and is then the same.
 		st := g.state.published(root.Digest)
+		st.measure(wide)
 		raw := encodeBundle(st)
-		if int64(len(raw)) != st.size {
-			t.Errorf("a bundle of %d bytes, counted %d", len(raw), st.size)
+		if int64(len(raw)) != counted(st) {
+			t.Errorf("a bundle of %d bytes, counted %d", len(raw), counted(st))
 		}
-		got, _, err := decodeBundle(raw)
+		got, _, err := decodeBundle(raw, new(directory))
 		if err != nil || got.version() != g.version() {
 			t.Fatalf("published, it is %v", err)
 		}

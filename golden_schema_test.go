@@ -114,7 +114,7 @@ func TestGoldenSchema(t *testing.T) {
 	if !bytes.Equal(b, made.raw) {
 		t.Errorf("the encoder makes another bundle:\n%x\nwant\n%x", made.raw, b)
 	}
-	got, h, err := decodeBundle(b)
+	got, h, err := decodeBundle(b, new(directory))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,11 +126,11 @@ func TestGoldenSchema(t *testing.T) {
 	}
 	for i := range b {
 		for bit := range 8 {
-			if _, _, err := decodeBundle(flippedBit(b, i, bit)); err == nil {
+			if _, _, err := decodeBundle(flippedBit(b, i, bit), new(directory)); err == nil {
 				t.Errorf("accepted with bit %d of byte %d flipped", bit, i)
 			}
 		}
-		if _, _, err := decodeBundle(b[:i]); err == nil {
+		if _, _, err := decodeBundle(b[:i], new(directory)); err == nil {
 			t.Errorf("accepted when cut to %d bytes", i)
 		}
 	}
@@ -147,6 +147,7 @@ func TestGoldenSchema(t *testing.T) {
 		schema  uint32
 		program string
 	}{{2, goldenNewer}, {math.MaxInt32, goldenNewer}} {
+		got.measure(wide)
 		st := got.with(w.steps[:i+1])
 		if diff := sameState(states[i+1], st); diff != "" || w.steps[i].root != roots[i+1] {
 			t.Errorf("batch %d ends at %+v, want %+v; (-want +got):\n%s", i, w.steps[i].root, roots[i+1], diff)
@@ -154,8 +155,8 @@ func TestGoldenSchema(t *testing.T) {
 		if st.schema != want.schema || st.program != want.program {
 			t.Errorf("after batch %d: schema %d, program %q", i, st.schema, st.program)
 		}
-		if raw := encodeBundle(st); int64(len(raw)) != st.size {
-			t.Errorf("after batch %d: a bundle of %d bytes, counted %d", i, len(raw), st.size)
+		if raw := encodeBundle(st); int64(len(raw)) != counted(st) {
+			t.Errorf("after batch %d: a bundle of %d bytes, counted %d", i, len(raw), counted(st))
 		}
 	}
 
@@ -371,6 +372,7 @@ func TestSchemaDecodersRefuse(t *testing.T) {
 	// say was said before.
 	later := func(schema uint32, program string, r record) []byte {
 		s := &state{id: goldenID, base: origin{revision: 7, nextSeq: 20, history: Digest{5}}, schema: schema, program: program}
+		s.sealed = []*segment{newSegment(s.id, beginning(s.id), row{end: s.base, size: 1000, footer: uint32(footerSize(944))}, new(directory))}
 		r.revision, r.firstSeq, r.entriesDigest = 8, 20, digestEntries(nil)
 		r.seal(s.base.history)
 		s.records, s.epoch = []*record{&r}, 1
@@ -389,11 +391,11 @@ func TestSchemaDecodersRefuse(t *testing.T) {
 		"one of the two said before":      later(3, "q", record{program: "q"}),
 		"the other of the two said again": later(4, "p", record{schema: 4}),
 	} {
-		s, h, err := decodeBundle(b)
+		s, h, err := decodeBundle(b, new(directory))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
-		} else if h.schema != s.schema || s.size != int64(len(b)) || !bytes.Equal(encodeBundle(s), b) {
-			t.Errorf("%s: schema %d, in the header %d, size %d of %d", name, s.schema, h.schema, s.size, len(b))
+		} else if h.schema != s.schema || bundleSize(s) != int64(len(b)) || !bytes.Equal(encodeBundle(s), b) {
+			t.Errorf("%s: schema %d, in the header %d, size %d of %d", name, s.schema, h.schema, bundleSize(s), len(b))
 		}
 	}
 	for name, b := range map[string][]byte{
@@ -422,7 +424,7 @@ func TestSchemaDecodersRefuse(t *testing.T) {
 		"said by no record of a whole one":  edit(func(s *state) { s.records = s.records[:1]; s.parts = nil }),
 		"a program that reaches to the end": header(256, 0xff, 0xff),
 	} {
-		if s, _, err := decodeBundle(b); err == nil {
+		if s, _, err := decodeBundle(b, new(directory)); err == nil {
 			t.Errorf("%s: accepted at %s", name, s.version())
 		} else if errors.Is(err, ErrVersion) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrTooLarge) {
 			t.Errorf("%s: of the wrong class: %v", name, err)

@@ -16,7 +16,7 @@ import (
 
 // stateOf is a state of a store with one commit for each id.
 func stateOf(id storeID, ids ...string) *state {
-	s := emptyState(id)
+	s := emptyState(id, wide)
 	for _, commit := range ids {
 		v := s.version()
 		r := &record{revision: v.Revision + 1, firstSeq: s.nextSeq(), id: commit, entriesDigest: digestEntries(nil)}
@@ -31,7 +31,7 @@ func stateOf(id storeID, ids ...string) *state {
 func TestOnlyExtensions(t *testing.T) {
 	id := storeID{1}
 	old, next := stateOf(id, "a"), stateOf(id, "a", "b")
-	if err := checkExtends(old, next, encodeBundle(next)); err != nil {
+	if err := checkExtends(old, next, encodeBundle(next), new(directory)); err != nil {
 		t.Errorf("an extension: %v", err)
 	}
 	for what, raw := range map[string][]byte{
@@ -41,7 +41,7 @@ func TestOnlyExtensions(t *testing.T) {
 		"another store":       encodeBundle(stateOf(storeID{2}, "a", "b")),
 		"bytes that are none": {1, 2, 3},
 	} {
-		if err := checkExtends(old, next, raw); err == nil {
+		if err := checkExtends(old, next, raw, new(directory)); err == nil {
 			t.Errorf("%s is taken for an extension", what)
 		}
 	}

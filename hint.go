@@ -20,6 +20,10 @@ const (
 	hintUnauthorized = "Move the file out of the store directory and put back a copy that the trust file names; nothing was changed"
 	hintDamaged      = "Put an undamaged copy of this file back; its sha256sum must be the digest that the trust file names"
 	hintJournal      = "Put an undamaged copy of the whole store directory back: bundle and journal belong together"
+	hintSealed       = "Put an undamaged copy of this file back, under the same name: others of this store can be read and written meanwhile; Verify tells all that is damaged"
+	hintUnknownID    = "Whether a commit has this id cannot be told while that file cannot be read. Put it back, or commit without an id"
+	hintForgotten    = "Use a new id for a new commit"
+	hintPolicy       = "Say what to keep: KeepLast, KeepSince or Keep"
 	hintLimit        = "Raise that field of Options.Limits, if the file is what it should be; nothing was changed"
 	hintMemory       = "Nothing was written. This is a fault in memory or in pawl: stop the process and look at the machine"
 	hintVersion      = "Open the store with a newer pawl; nothing was changed"
@@ -50,7 +54,7 @@ func hintOS(err error) string {
 	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EXDEV):
 		return "Where a single file is mounted into a container, mount its directory instead: a file must be replaceable by rename"
 	case errors.Is(err, syscall.EMFILE):
-		return "Raise the limit of open files: pawl holds about ten for each open store"
+		return "Raise the limit of open files: pawl holds about ten for each open store, and one for each segment and each large part that was read"
 	}
 	return ""
 }

@@ -3,6 +3,8 @@ package pawl
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"time"
@@ -43,7 +45,13 @@ type Report struct {
 	Schema  int      `json:"schema,omitempty"`  // what the newest commit that says one says
 	Program string   `json:"program,omitempty"` // likewise
 
-	Temps   []string `json:"temps,omitempty"`   // left by killed processes; Open sweeps them
+	// The files that the bundle names.
+	Segments  int      `json:"segments,omitempty"`
+	PartFiles int      `json:"part_files,omitempty"`
+	FileBytes int64    `json:"file_bytes,omitempty"` // what these have, by the bundle
+	Missing   []string `json:"missing,omitempty"`    // those that are not there, or no files; Verify looks into them
+
+	Temps   []string `json:"temps,omitempty"`   // temps, segments and files of parts that nothing names: left by killed processes; Open sweeps them
 	Unknown []string `json:"unknown,omitempty"` // names in the store directory that pawl did not make
 }
 
@@ -112,13 +120,14 @@ func (s *site) peekTrust() []byte {
 func (s *site) inspect() (*Report, error) {
 	name := s.at.name + trustSuffix
 	r := &Report{Dir: s.at.dir, Trust: s.at.trustPath()}
+	f, storeErr := readStore(s.dir, &s.opts.Limits)
+	defer f.discard(nil)
+	r.describe(f)
 	if s.dir != nil {
-		if err := r.listStore(s.dir); err != nil {
+		if err := r.listStore(s.dir, f); err != nil {
 			return nil, err
 		}
 	}
-	f, storeErr := readStore(s.dir, &s.opts.Limits)
-	r.describe(f)
 	if s.trustDir == nil {
 		return r.withoutTrust(s)
 	}
@@ -171,19 +180,48 @@ func (r *Report) withoutTrust(s *site) (*Report, error) {
 	return r, nil
 }
 
-func (r *Report) listStore(d *directory) error {
+func (r *Report) listStore(d *directory, f *found) error {
 	names, err := d.Names()
 	if err != nil {
 		return fmt.Errorf("%s: %w", printable(d.Path()), err)
 	}
 	for _, name := range names {
 		_, journal := journalEpoch(name)
+		info, err := d.Lstat(name)
 		switch {
 		case isTemp(tempPrefix, name):
 			r.Temps = append(r.Temps, name)
+		case err == nil && info.Mode.IsDir() && (name == segmentsName || name == partsName):
+			// looked into below
 		case name != lockName && name != bundleName && !journal:
 			r.Unknown = append(r.Unknown, printable(name))
 		}
+	}
+	wanted := map[string]*keptFile{}
+	if f.state != nil {
+		wanted = f.state.keptFiles()
+	}
+	for _, in := range []*folder{&d.segments, &d.parts} {
+		names, err := in.names()
+		if err != nil {
+			return fmt.Errorf("%s: %w", printable(in.path()), err)
+		}
+		for _, name := range names {
+			switch path := in.name + "/" + name; {
+			case wanted[name] != nil && wanted[name].in.name == in.name:
+			case in.ours(name) || isTemp(tempPrefix, name):
+				r.Temps = append(r.Temps, path)
+			default:
+				r.Unknown = append(r.Unknown, printable(path))
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		file := wanted[name]
+		if file.open() != nil {
+			r.Missing = append(r.Missing, file.in.name+"/"+name)
+		}
+		file.rest()
 	}
 	return nil
 }
@@ -200,5 +238,11 @@ func (r *Report) describe(f *found) {
 		st := f.stateAt(len(f.walk.steps))
 		r.Entries, r.Parts = st.nextSeq()-1, st.partNames()
 		r.Schema, r.Program = int(st.schema), st.program
+		r.Segments = len(st.sealed)
+		for _, g := range st.sealed {
+			r.FileBytes += g.size
+		}
+		n, size := st.partFiles(math.MaxInt64)
+		r.PartFiles, r.FileBytes = n, r.FileBytes+size
 	}
 }

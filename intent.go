@@ -188,6 +188,7 @@ func (t *trustFile) put(r trustRecord) error {
 	}
 	copy(t.ring[at:], slot)
 	t.dir.counts.bytes.Add(slotSize)
+	t.dir.counts.blocks.Add(slotSize)
 	t.behind.Store(true)
 	return nil
 }
@@ -221,6 +222,7 @@ func (t *trustFile) replace(r trustRecord, ready func() error) error {
 	}
 	r.sequence = t.newest.sequence + 1
 	ring := makeRing(t.newest, r)
+	t.dir.counts.blocks.Add(ringSize)
 	info, err := t.dir.install(t.name, content{b: ring}, ready)
 	if err != nil {
 		return err

@@ -241,14 +241,14 @@ func (c *child) kill() (said []string) {
 	return c.wait()
 }
 
-// trail is what is known of a store whose processes were killed.
-type trail struct {
+// footprints is what is known of a store whose processes were killed.
+type footprints struct {
 	acked int // the newest revision that somebody was told of: by Commit, Open or Recover
 	tried int // the newest one that may have been made
 }
 
 // follow adds what a child said, and reports whether it came to its end.
-func (tr *trail) follow(t testing.TB, said []string) (done bool) {
+func (tr *footprints) follow(t testing.TB, said []string) (done bool) {
 	t.Helper()
 	for _, line := range said {
 		what, rest, _ := strings.Cut(line, " ")
@@ -276,7 +276,7 @@ func (tr *trail) follow(t testing.TB, said []string) (done bool) {
 
 // check opens the store as the next process does. It opens by itself (contract 13);
 // nothing acknowledged is missing, and nothing is there that nobody asked for.
-func (tr trail) check(t testing.TB, r *rig, label string) {
+func (tr footprints) check(t testing.TB, r *rig, label string) {
 	t.Helper()
 	s, err := r.open()
 	if err != nil {
@@ -376,7 +376,7 @@ func TestKills(t *testing.T) {
 				job := script.job
 				job.Do, job.Seed, job.Times = "work", 1, 2
 				first, _ := killSteps()
-				k.kill(from, job, trail{script.revision, script.revision}, first, func(disk *rig, tr trail, label string) {
+				k.kill(from, job, footprints{script.revision, script.revision}, first, func(disk *rig, tr footprints, label string) {
 					k.again(disk, job, tr, label)
 				})
 				if err := os.RemoveAll(from.base); err != nil { // has temps, on purpose
@@ -412,7 +412,7 @@ func (k *killer) remove(r *rig) {
 
 // kill runs the job on copies of a directory, and kills it in another place each
 // time, until it comes to its end. then is called with what each kill left.
-func (k *killer) kill(from *rig, job childJob, before trail, step int, then func(*rig, trail, string)) {
+func (k *killer) kill(from *rig, job childJob, before footprints, step int, then func(*rig, footprints, string)) {
 	k.t.Helper()
 	for _, half := range []bool{false, true} {
 		for at := 1 + k.n%step; ; at += step {
@@ -435,7 +435,7 @@ func (k *killer) kill(from *rig, job childJob, before trail, step int, then func
 // again looks at what a kill has left, and kills the child that recovers from it.
 // Kills that leave the same bytes are one: what a killed process leaves is what can
 // be seen.
-func (k *killer) again(disk *rig, job childJob, tr trail, label string) {
+func (k *killer) again(disk *rig, job childJob, tr footprints, label string) {
 	k.t.Helper()
 	k.kills++
 	r := k.fresh()
@@ -449,7 +449,7 @@ func (k *killer) again(disk *rig, job childJob, tr trail, label string) {
 	k.seen[picture] = true
 	_, second := killSteps()
 	job.Doubt, job.Seed, job.Times = "", 2, 1
-	k.kill(disk, job, tr, second, func(r *rig, tr trail, then string) {
+	k.kill(disk, job, tr, second, func(r *rig, tr footprints, then string) {
 		k.twice++
 		tr.check(k.t, r, label+", then "+then)
 	})
@@ -477,7 +477,7 @@ func TestKillsAtRandom(t *testing.T) {
 		rounds = 4
 	}
 	r := newRig(t)
-	var tr trail
+	var tr footprints
 	for i := range rounds {
 		c := startChild(t, childJob{Do: "work", Base: r.base, Seed: seed + uint64(i), Times: 1 << 30, Flush: true})
 		patience := time.Duration(random.Int64N(int64(60 * time.Millisecond)))

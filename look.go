@@ -23,6 +23,8 @@ type look struct {
 	r        *Reader
 	deadline time.Time
 	tries    int
+	tried    *state // what was read last, with what it has open
+	afresh   bool   // nothing that is known counts
 	first    uint64 // the sequence number of the intent that was found first
 }
 
@@ -71,7 +73,7 @@ func (l *look) once() (bool, error) {
 		}
 		return l.unsettled()
 	}
-	if st := r.follow(t.confirmed); st != nil {
+	if st := r.follow(t.confirmed); st != nil && !l.afresh {
 		return true, r.show(st, false)
 	}
 	return l.whole()
@@ -91,7 +93,13 @@ func (l *look) again() (bool, error) {
 func (l *look) whole() (bool, error) {
 	r, t := l.r, &l.r.seen.newest
 	f, err := readStore(r.dir, &r.opts.Limits)
-	st, changed := f.confirmed(t), l.changed()
+	if l.tried == nil {
+		l.tried = r.known.state
+	}
+	if f.prepare(l.tried, &r.opts.Limits); f.state != nil {
+		l.tried = f.state
+	}
+	st, changed := f.confirmed(t, &r.opts.Limits), l.changed()
 	switch _, e := decide(t, f); {
 	case changed && st == nil:
 		return l.again()
@@ -100,6 +108,12 @@ func (l *look) whole() (bool, error) {
 	case !changed && e != nil:
 		return false, l.refused(f, e)
 	case st != nil:
+		switch err := st.pin(); {
+		case exhausted(err):
+			return false, fail("", r.at.dir, err)
+		case err != nil && l.changed():
+			return l.again() // a file that was not needed any more was removed
+		}
 		r.keep(f, t.confirmed, st)
 		return true, r.show(st, false)
 	}
@@ -111,6 +125,7 @@ func (l *look) whole() (bool, error) {
 func (l *look) unsettled() (bool, error) {
 	r, t := l.r, &l.r.seen.newest
 	f, err := readStore(r.dir, &r.opts.Limits)
+	f.prepare(r.known.state, &r.opts.Limits)
 	if l.changed() {
 		return l.again()
 	}
@@ -125,7 +140,7 @@ func (l *look) unsettled() (bool, error) {
 		return false, &Error{Kind: ErrUnsettled, Trusted: t.confirmed, Pending: t.pending, Found: f.newest(), Hint: hintUnsettled,
 			Cause: fmt.Errorf("nobody went on with it for %v", r.opts.LockWait)}
 	}
-	root, st := t.confirmed, emptyState(t.store)
+	root, st := t.confirmed, emptyState(t.store, &r.opts.Limits)
 	if v == verdictLanded {
 		root = t.pending
 	}
@@ -133,12 +148,16 @@ func (l *look) unsettled() (bool, error) {
 		n, _ := f.at(root)
 		st = f.stateAt(n)
 	}
+	if st.pin() != nil && l.changed() {
+		return l.again() // as in whole
+	}
 	r.opts.Logger.Warn("pawl: a state is read that is not settled", "store", r.at.dir, "would be", v == verdictLanded, "state", root.short())
 	r.keep(f, root, st)
 	return true, r.show(st, true)
 }
 
 func (l *look) refused(f *found, e *Error) error {
+	f.discard(l.r.known.state)
 	t := &l.r.seen.newest
 	return fail("", filepath.Join(l.r.at.dir, f.culprit(t)), l.r.otherStore(t.path, e))
 }
@@ -147,10 +166,10 @@ func (l *look) refused(f *found, e *Error) error {
 func (l *look) changed() bool { return l.r.seen.changed() != nil }
 
 // confirmed is the state that a record names as confirmed, if it was found.
-func (f *found) confirmed(t *trustRecord) *state {
+func (f *found) confirmed(t *trustRecord, l *Limits) *state {
 	if t.confirmed == (Root{}) {
 		if f.nothing() {
-			return emptyState(t.store)
+			return emptyState(t.store, l)
 		}
 		return nil
 	}

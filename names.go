@@ -18,6 +18,9 @@ const (
 	lockSuffix   = ".lock"
 	auditSuffix  = ".audit"
 	journalStart = "journal."
+
+	segmentsName = "segments" // directories in the store directory
+	partsName    = "parts"
 )
 
 // errorString is an error made of text that is written here.
@@ -93,7 +96,8 @@ func checkSaid(schema uint32, program string) error {
 }
 
 // isStoreFile reports whether a name in a store directory is proof that a state
-// was committed there. A lock, a temp, quarantine or an empty directory is none.
+// was committed there. A lock, a temp, quarantine or an empty directory is none; what a
+// directory of segments or parts holds is looked at elsewhere.
 func isStoreFile(name string) bool {
 	return name == bundleName || strings.HasPrefix(name, journalStart)
 }

@@ -75,7 +75,7 @@ type Options struct {
 }
 
 // Limits bound what is accepted and what is allocated, in bytes. A zero field
-// stands for its default. A store with a file over its limit is not opened
+// stands for its default. A store with a bundle or journal over its limit is not opened
 // (ErrTooLarge), and nothing is changed.
 type Limits struct {
 	Entry  int64 // one entry; default 16 MiB
@@ -87,6 +87,16 @@ type Limits struct {
 	// Journals begin small and grow up to it with use, from one bundle to the next. A
 	// commit that does not fit publishes the bundle.
 	Journal int64
+
+	// Unsealed is how much history a bundle holds, in bytes; default 1 MiB, and not more
+	// than a quarter of Bundle. What is more goes into a segment, a file of its own, when
+	// the bundle is published. It bounds nothing that is read.
+	Unsealed int64
+
+	// Inline is the size of the largest part that a bundle holds; default 64 KiB. A larger
+	// one is a file of its own, written once, when the bundle is published. It bounds
+	// nothing that is read.
+	Inline int64
 }
 
 // Allowance is a set of loosenings. Each is named in the log when it is used, and
@@ -162,6 +172,8 @@ func (o *Options) complete() (Options, error) {
 		{"Commit", &c.Limits.Commit, 128 << 20},
 		{"Bundle", &c.Limits.Bundle, 1 << 30},
 		{"Journal", &c.Limits.Journal, 4 << 20},
+		{"Unsealed", &c.Limits.Unsealed, 1 << 20},
+		{"Inline", &c.Limits.Inline, 64 << 10},
 	} {
 		if *l.v == 0 {
 			*l.v = l.standard
@@ -175,6 +187,7 @@ func (o *Options) complete() (Options, error) {
 		return c, invalid("Limits.Journal %d is less than %d", c.Limits.Journal, 2*blockSize)
 	}
 	c.Limits.Journal -= c.Limits.Journal % blockSize
+	c.Limits.Unsealed = min(c.Limits.Unsealed, c.Limits.Bundle/4)
 	return c, nil
 }
 

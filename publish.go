@@ -12,13 +12,14 @@ import (
 // The order of a commit that publishes the bundle:
 //
 //	P1  re-check that locks, directories, trust file, bundle and journal are still ours
-//	P2  read the journal back; encode the new state, read it back, check that it
-//	    extends the old one
+//	P2  read the journal back; make the files that the bundle is to name (seal.go);
+//	    encode the new state, read it back, check that it extends the old one
 //	P3  intent {confirmed: old, pending: new} into the trust file, durable
 //	P4  the bundle's bytes into a temp, durable; re-check as in P1
 //	P5  rename over "bundle"; fsync the store directory     ← committed
 //	P6  confirm {confirmed: new}, durable
-//	P7  memory moves; remove the journal that the bundle has replaced; acknowledge
+//	P7  memory moves; remove the journal that the bundle has replaced, and files that it
+//	    does not name any more; acknowledge
 //
 // Nothing of the new state can be seen before its intent is durable (P3 before P5),
 // so whoever finds the new state also finds what authorises it. Until P5 is done a
@@ -29,18 +30,47 @@ import (
 // publish makes st, with the given new records, the state of the store, in a bundle.
 // The error has an Outcome.
 func (s *Store) publish(st *state, added []*record) *Error {
+	return s.publishSealing(st, added, s.opts.Limits.Unsealed)
+}
+
+// publishSealing is publish for a bundle that holds no more than so much history.
+func (s *Store) publishSealing(st *state, added []*record, most int64) *Error {
 	if err := s.recheck(); err != nil {
 		return outcome(ErrNotCommitted, err)
 	}
 	if err := s.readBack(); err != nil {
 		return outcome(ErrNotCommitted, fail("", s.journalPath(), err))
 	}
-	next := st.published(s.root.Digest)
+	packed, err := s.pack(st, most)
+	var e *Error
+	if err == nil {
+		e = s.publishPacked(packed, added)
+	} else if !errors.As(err, &e) || e.Outcome != ErrInDoubt {
+		e = outcome(ErrNotCommitted, fail("", "", err))
+	}
+	switch {
+	case e == nil:
+	case e.Outcome == ErrNotCommitted:
+		s.unpack(packed)
+	default: // it may be found again; what it has open, nobody else has
+		for name, file := range packed.keptFiles() {
+			if s.shelf[name] == nil {
+				file.rest()
+			}
+		}
+	}
+	return e
+}
+
+// publishPacked is publish for a state whose files, besides the bundle, are there. They
+// are the caller's to remove when it did certainly not happen.
+func (s *Store) publishPacked(packed *state, added []*record) *Error {
+	next := packed.published(s.root.Digest)
 	raw := encodeBundle(next)
 	if int64(len(raw)) > s.opts.Limits.Bundle {
 		return outcome(ErrNotCommitted, tooLarge("the bundle would have %d bytes, and Limits.Bundle is %d", len(raw), s.opts.Limits.Bundle))
 	}
-	if err := checkExtends(s.state.Load(), next, raw); err != nil {
+	if err := checkExtends(s.state.Load(), next, raw, s.dir); err != nil {
 		return outcome(ErrNotCommitted, &Error{Kind: ErrDamaged, Cause: err,
 			Hint: hintMemory})
 	}
@@ -60,6 +90,10 @@ func (s *Store) publish(st *state, added []*record) *Error {
 	s.adopt(root, next, &info)
 	s.counts.publishes.Add(1)
 	s.discardJournal(used)
+	if s.opts.Shared {
+		_ = next.pin() // the others may remove what it names
+	}
+	s.retire(next.keptFiles())
 	return nil
 }
 
@@ -143,7 +177,14 @@ func (s *Store) confirmation(root Root, st *state) trustRecord {
 func (s *Store) adopt(root Root, st *state, bundle *vfs.Info) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range st.records[len(s.state.Load().records):] {
+	old := s.state.Load()
+	added := st.records
+	if st.base == old.base {
+		added = added[len(old.records):]
+	} else {
+		s.ids = map[string]*record{} // segments have those before
+	}
+	for _, r := range added {
 		if r.id != "" {
 			s.ids[r.id] = r
 		}
@@ -268,14 +309,18 @@ func (s *Store) stale(err error) *Error {
 
 // checkExtends reads a new bundle back from its bytes and checks that its history
 // continues the old one.
-func checkExtends(old, next *state, raw []byte) error {
-	got, _, err := decodeBundle(raw)
+func checkExtends(old, next *state, raw []byte, dir *directory) error {
+	got, _, err := decodeBundle(raw, dir)
 	if err != nil {
 		return fmt.Errorf("the new bundle does not read back: %w", err)
 	}
 	v := old.version()
-	at, ok := got.historyAt(v.Revision)
-	if got.id != old.id || !ok || at != v.Digest || got.version() != next.version() {
+	got.inherit(next)
+	ok, err := got.holds(v)
+	if err != nil {
+		return err
+	}
+	if got.id != old.id || !ok || got.version() != next.version() {
 		return fmt.Errorf("the new history (%s) does not continue the old one (%s)", got.version(), v)
 	}
 	return nil

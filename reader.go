@@ -71,6 +71,9 @@ func OpenReader(ctx context.Context, dir, trustDir string, opts *Options) (*Read
 	r := newReader(site{at: at, opts: o, counts: new(counts)})
 	if err := r.refresh(ctx); err != nil {
 		e := fail("open", at.dir, err)
+		if r.known.state != nil {
+			r.known.state.rest()
+		}
 		if err := r.closeDirs(); err != nil {
 			e.Cause = errors.Join(e.Cause, err)
 		}
@@ -85,7 +88,8 @@ func newReader(s site) *Reader {
 }
 
 // View returns the state that was read last. It stays as it is, also when the Reader is
-// closed and the files of the store are gone.
+// closed; of a View that is used then, old history and large parts are read from the files
+// of the store once more.
 func (r *Reader) View() View { return View{r.shown.Load().state} }
 
 // Unsettled reports whether View returns a state that may not last, which only
@@ -111,32 +115,25 @@ func (r *Reader) Lookup(ctx context.Context, id string) (Receipt, Outcome, error
 		return Receipt{}, OutcomeUnknown, fail("lookup", r.at.dir, err)
 	}
 	now := r.shown.Load()
-	if c := now.state.commit(id); c != nil && !now.unsettled && ctx.Err() == nil && !r.closed() {
-		return c.receipt(), OutcomeCommitted, nil
+	if c, err := now.state.commit(id); err == nil && c.record != nil && !now.unsettled && ctx.Err() == nil && !r.closed() {
+		return c.record.receipt(), OutcomeCommitted, nil
 	}
 	if err := r.refresh(ctx); err != nil {
 		return Receipt{}, OutcomeUnknown, fail("lookup", r.at.dir, err)
 	}
 	now = r.shown.Load()
-	switch c := now.state.commit(id); {
+	switch c, err := now.state.commit(id); {
 	case now.unsettled:
 		return Receipt{}, OutcomeUnknown, nil
-	case c != nil:
-		return c.receipt(), OutcomeCommitted, nil
+	case c.record != nil || c.forgotten != 0:
+		r, o := c.outcome()
+		return r, o, nil
 	case now.pending(id):
 		return Receipt{}, OutcomeUnknown, nil
+	case err != nil:
+		return Receipt{}, OutcomeUnknown, fail("lookup", r.at.dir, err)
 	}
 	return Receipt{}, OutcomeNotCommitted, nil
-}
-
-// commit finds the record of an id.
-func (s *state) commit(id string) *record {
-	for _, r := range slices.Backward(s.records) {
-		if r.id == id {
-			return r
-		}
-	}
-	return nil
 }
 
 // pending reports whether the newest trust record held the intent of a commit that may
@@ -152,6 +149,9 @@ func (r *Reader) Close() error {
 		close(r.ended)
 		r.turn <- struct{}{}
 		defer r.give()
+		if r.known.state != nil {
+			r.known.state.rest()
+		}
 		err = r.closeDirs()
 	})
 	if err != nil {
@@ -193,7 +193,16 @@ func (r *Reader) refresh(ctx context.Context) error {
 		return err
 	}
 	defer r.give()
-	l := look{r: r, deadline: time.Now().Add(r.opts.LockWait)}
+	return r.look(ctx, look{r: r, deadline: time.Now().Add(r.opts.LockWait)})
+}
+
+// look is refresh, by whoever has the turn.
+func (r *Reader) look(ctx context.Context, l look) (err error) {
+	defer func() {
+		if err != nil && r.known.state == nil && l.tried != nil {
+			l.tried.rest() // nobody has seen it
+		}
+	}()
 	for between := sharedPause / 4; ; between = min(2*between, 16*time.Millisecond) {
 		done, err := l.once()
 		if done || err != nil {
@@ -205,6 +214,60 @@ func (r *Reader) refresh(ctx context.Context) error {
 			}
 			return &Error{Kind: ErrClosed}
 		}
+	}
+}
+
+// Verify reads the store from disk, from the beginning, and checks everything, as
+// Store.Verify does, without a lock and beside whoever writes. When it returns nil, what
+// is on disk is the newest state at some moment of the call, which View then returns. The
+// errors are those of Refresh, and ErrDamaged with all damage in Error.Damage.
+func (r *Reader) Verify(ctx context.Context, progress func(done, total int64)) error {
+	if err := r.verify(ctx, progress); err != nil {
+		return fail("verify", r.at.dir, err)
+	}
+	return nil
+}
+
+func (r *Reader) verify(ctx context.Context, progress func(done, total int64)) error {
+	if err := r.take(ctx); err != nil {
+		return err
+	}
+	ev, read, err := r.evidence(ctx)
+	r.give()
+	defer ev.close()
+	if err != nil {
+		return err
+	}
+	total := read + ev.filesSize()
+	if read > 0 {
+		report(progress, read, total)
+	}
+	return ev.verifyFiles(ctx, read, total, progress)
+}
+
+// evidence reads bundle and journal, and opens the files that they name, all of one
+// moment. It tells how much it has read.
+func (r *Reader) evidence(ctx context.Context) (ev evidence, read int64, err error) {
+	l := look{r: r, deadline: time.Now().Add(r.opts.LockWait), afresh: true}
+	for {
+		if err := r.look(ctx, l); err != nil {
+			return ev, 0, err
+		}
+		ev = evidence{root: r.known.root, state: r.known.state}
+		if r.dir == nil || ev.state == nil { // nothing was committed yet
+			return ev, 0, nil
+		}
+		err := ev.openFiles(r.dir)
+		if exhausted(err) {
+			return ev, 0, fail("", r.at.dir, err)
+		}
+		if err == nil || !l.changed() || !time.Now().Before(l.deadline) {
+			if r.bundle != nil {
+				read = r.bundle.Size
+			}
+			return ev, read + ev.root.Journal, nil
+		}
+		ev.close() // a writer went by, and removed what it does not need any more
 	}
 }
 
@@ -228,8 +291,10 @@ func (r *Reader) relapse(st *state) *Error {
 	if r.least == (Version{}) {
 		return nil
 	}
-	if at, ok := st.historyAt(r.least.Revision); ok && at == r.least.Digest {
+	if ok, err := st.holds(r.least); ok || r.beyond(st, r.least, err) {
 		return nil
+	} else if err != nil {
+		return fail("", r.at.dir, err)
 	}
 	t := &r.seen.newest
 	return &Error{Path: r.at.dir, Kind: ErrRolledBack, Trusted: t.confirmed, Pending: t.pending,

@@ -30,7 +30,7 @@ import (
 //	        str id         ("" when there is none)
 //	        u32 number of parts put; each: str name, u64 size, 32 SHA-256; sorted
 //	        u32 number of parts deleted; each: str name; sorted
-//	entries each: u32 length, bytes
+//	entries each: u32 length, bytes; in a segment all of a record's may be missing
 //
 // where str is u16 length and bytes.
 type record struct {
@@ -42,7 +42,8 @@ type record struct {
 	id       string
 	put      []partRef
 	deleted  []string
-	entries  [][]byte
+	count    uint32   // of entries
+	entries  [][]byte // none when retention has dropped them
 
 	entriesDigest Digest
 	history       Digest // after this commit
@@ -56,11 +57,17 @@ type partRef struct {
 	digest Digest
 }
 
-func (r *record) nextSeq() Seq { return r.firstSeq + Seq(len(r.entries)) }
+func (r *record) nextSeq() Seq { return r.firstSeq + Seq(r.count) }
+
+// head is the part of raw that the history digest is about.
+func (r *record) head() []byte { return r.raw[:binary.LittleEndian.Uint32(r.raw)] }
+
+// dropped says that there were entries, and retention has dropped them.
+func (r *record) dropped() bool { return r.count > 0 && len(r.entries) == 0 }
 
 // seqs are the first and last seq as users see them: none is 0, 0.
 func (r *record) seqs() (first, last Seq) {
-	if len(r.entries) == 0 {
+	if r.count == 0 {
 		return 0, 0
 	}
 	return r.firstSeq, r.nextSeq() - 1
@@ -76,7 +83,7 @@ func (r *record) receipt() Receipt {
 // sameContent reports whether another commit asks for the same change: entries,
 // parts and deletions, whenever and on top of whatever it was made.
 func (r *record) sameContent(o *record) bool {
-	return r.entriesDigest == o.entriesDigest && len(r.entries) == len(o.entries) &&
+	return r.entriesDigest == o.entriesDigest && r.count == o.count &&
 		slices.Equal(r.put, o.put) && slices.Equal(r.deleted, o.deleted)
 }
 
@@ -111,6 +118,7 @@ const (
 	atRevision      = 4
 	atTime          = 12
 	atFirstSeq      = 20
+	atCount         = 28
 	atEntriesDigest = 32
 )
 
@@ -153,7 +161,7 @@ func (r *record) encode() {
 		w.bytes(e)
 		entries = append(entries, w.b[len(w.b)-len(e):len(w.b):len(w.b)])
 	}
-	r.raw, r.entries = w.b, entries
+	r.raw, r.entries, r.count = w.b, entries, uint32(len(entries))
 }
 
 // place writes revision, time and first seq into an encoded record, and extends the
@@ -162,19 +170,45 @@ func (r *record) place(before Digest) {
 	binary.LittleEndian.PutUint64(r.raw[atRevision:], uint64(r.revision))
 	binary.LittleEndian.PutUint64(r.raw[atTime:], uint64(r.time))
 	binary.LittleEndian.PutUint64(r.raw[atFirstSeq:], uint64(r.firstSeq))
-	r.history = chain(before, r.raw[:binary.LittleEndian.Uint32(r.raw)])
+	r.history = chain(before, r.head())
 }
 
-// decodeRecord reads one record that fills raw, checks it whole and extends the
-// history by it. The record keeps raw.
+// decodeRecord reads one record that fills raw, with its entries, checks it whole and
+// extends the history by it. The record keeps raw.
 func decodeRecord(raw []byte, before Digest) (*record, error) {
+	r, err := parseRecord(raw)
+	if err != nil {
+		return nil, err
+	}
+	if r.dropped() {
+		return nil, fmt.Errorf("the entries of revision %d are not there", r.revision)
+	}
+	if err := r.check(before); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// check holds what is there of a record against its digests, and extends the history
+// by it.
+func (r *record) check(before Digest) error {
+	if !r.dropped() && digestEntries(r.entries) != r.entriesDigest {
+		return fmt.Errorf("entries of revision %d do not have their digest", r.revision)
+	}
+	r.history = chain(before, r.head())
+	return nil
+}
+
+// parseRecord reads one record that fills raw, and checks nothing but its form. It may
+// have all of its entries or, in a segment, none.
+func parseRecord(raw []byte) (*record, error) {
 	d := reader{b: raw}
 	headLen := d.u32()
 	r := &record{raw: raw}
 	r.revision = Revision(d.u64())
 	r.time = int64(d.u64())
 	r.firstSeq = Seq(d.u64())
-	count := d.count(4)
+	r.count = d.u32()
 	d.digest(&r.entriesDigest)
 	r.schema = d.u32()
 	r.program = d.str()
@@ -212,19 +246,21 @@ func decodeRecord(raw []byte, before Digest) (*record, error) {
 	if d.err == nil && uint64(headLen) != uint64(d.at) {
 		d.fail(fmt.Errorf("head length is %d, not %d", headLen, d.at))
 	}
-	if d.err == nil {
-		r.entries = make([][]byte, 0, count)
-	}
-	for i := 0; i < count && d.err == nil; i++ {
-		r.entries = append(r.entries, d.bytes(uint64(d.u32())))
-	}
-	d.end()
 	if d.err != nil {
 		return nil, d.err
 	}
-	if digestEntries(r.entries) != r.entriesDigest {
-		return nil, fmt.Errorf("entries of revision %d do not have their digest", r.revision)
+	if d.left() == 0 && r.count > 0 {
+		return r, nil
 	}
-	r.history = chain(before, raw[:headLen])
+	if uint64(r.count)*4 > d.left() {
+		return nil, fmt.Errorf("%d entries do not fit in %d bytes", r.count, d.left())
+	}
+	r.entries = make([][]byte, 0, r.count)
+	for i := uint32(0); i < r.count && d.err == nil; i++ {
+		r.entries = append(r.entries, d.bytes(uint64(d.u32())))
+	}
+	if d.end(); d.err != nil {
+		return nil, d.err
+	}
 	return r, nil
 }

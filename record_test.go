@@ -204,8 +204,9 @@ func TestBundleRefuses(t *testing.T) {
 	// later is a history whose beginning is not there any more.
 	later := func(change func(*state)) []byte {
 		s := &state{id: goldenID, base: origin{revision: 7, nextSeq: 20, history: Digest{5}}, parts: map[string]part{
-			"kept": {nil, partRef{"kept", 0, sha256.Sum256(nil)}},
+			"kept": {ref: partRef{"kept", 0, sha256.Sum256(nil)}},
 		}}
+		s.sealed = []*segment{newSegment(s.id, beginning(s.id), row{end: s.base, size: 1000, footer: uint32(footerSize(944))}, new(directory))}
 		r := record{revision: 8, firstSeq: 20, deleted: []string{"gone"}, entriesDigest: digestEntries(nil)}
 		r.seal(s.base.history)
 		s = after(s, &r, nil, Digest{})
@@ -213,7 +214,9 @@ func TestBundleRefuses(t *testing.T) {
 		return encodeBundle(s)
 	}
 	nothing := sha256.Sum256(nil)
-	twin := edit(func(s *state) { s.parts["a/c"] = part{[]byte("a"), partRef{"a/c", 1, s.parts["a/b"].ref.digest}} })
+	twin := edit(func(s *state) {
+		s.parts["a/c"] = part{data: []byte("a"), ref: partRef{"a/c", 1, s.parts["a/b"].ref.digest}}
+	})
 	twin = mendChecksums(bytes.Replace(twin, []byte("\x03\x00a/c"), []byte("\x03\x00a/b"), 1))
 	patch := func(at int, b ...byte) []byte {
 		p := bytes.Clone(raw)
@@ -221,7 +224,7 @@ func TestBundleRefuses(t *testing.T) {
 		return mendChecksums(p)
 	}
 	for _, b := range [][]byte{edit(func(*state) {}), later(func(*state) {})} {
-		if _, _, err := decodeBundle(b); err != nil {
+		if _, _, err := decodeBundle(b, new(directory)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -236,18 +239,20 @@ func TestBundleRefuses(t *testing.T) {
 		"a program in the way":     patch(256, 1),
 		"a huge number of parts":   patch(258, 0xff, 0xff, 0xff, 0xff),
 		"a part name out of range": patch(262, 0xff, 0xff),
-		"a part too many":          edit(func(s *state) { s.parts["x"] = part{nil, partRef{"x", 0, nothing}} }),
+		"a part too many":          edit(func(s *state) { s.parts["x"] = part{ref: partRef{"x", 0, nothing}} }),
 		"a part too few":           edit(func(s *state) { delete(s.parts, "empty") }),
 		"a part twice":             twin,
 		"a part of another kind":   patch(262+2+len("a/b"), 1),
-		"a part that is gone":      later(func(s *state) { s.parts["gone"] = part{nil, partRef{"gone", 0, nothing}} }),
-		"a part that was deleted":  edit(func(s *state) { s.parts["z"] = part{[]byte("z"), partRef{"z", 1, sha256.Sum256([]byte("z"))}} }),
-		"other bytes in a part":    edit(func(s *state) { s.parts["a/b"] = part{[]byte("b"), s.parts["a/b"].ref} }),
+		"a part that is gone":      later(func(s *state) { s.parts["gone"] = part{ref: partRef{"gone", 0, nothing}} }),
+		"a part that was deleted": edit(func(s *state) {
+			s.parts["z"] = part{data: []byte("z"), ref: partRef{"z", 1, sha256.Sum256([]byte("z"))}}
+		}),
+		"other bytes in a part": edit(func(s *state) { s.parts["a/b"] = part{data: []byte("b"), ref: s.parts["a/b"].ref} }),
 		"another part's bytes": edit(func(s *state) {
-			s.parts["a/b"] = part{[]byte("b"), partRef{"a/b", 1, sha256.Sum256([]byte("b"))}}
+			s.parts["a/b"] = part{data: []byte("b"), ref: partRef{"a/b", 1, sha256.Sum256([]byte("b"))}}
 		}),
 		"a bad part name": edit(func(s *state) {
-			s.parts[".."] = part{nil, partRef{"..", 0, sha256.Sum256(nil)}}
+			s.parts[".."] = part{ref: partRef{"..", 0, sha256.Sum256(nil)}}
 		}),
 		"a record too few":       edit(func(s *state) { s.records = s.records[1:] }),
 		"a record in the middle": edit(func(s *state) { s.records = slices.Delete(s.records, 2, 3) }),
@@ -270,7 +275,7 @@ func TestBundleRefuses(t *testing.T) {
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _, err := decodeBundle(b)
+			s, _, err := decodeBundle(b, new(directory))
 			if err == nil {
 				t.Errorf("accepted at %s", s.version())
 			} else if errors.Is(err, ErrVersion) || errors.Is(err, ErrInvalid) {
@@ -301,7 +306,7 @@ func TestBundleOfANewerVersion(t *testing.T) {
 			if tt.newer {
 				clear(b[28 : headerSize-4]) // whatever comes after is not read
 			}
-			_, _, err := decodeBundle(mendChecksums(b))
+			_, _, err := decodeBundle(mendChecksums(b), new(directory))
 			if errors.Is(err, ErrVersion) != tt.newer || err != nil != tt.newer {
 				t.Errorf("error %v", err)
 			}
@@ -318,7 +323,7 @@ func TestDecodersAllocateWithinTheInput(t *testing.T) {
 	for at := range raw {
 		b := bytes.Clone(raw)
 		copy(b[at:], huge)
-		modest(t, len(b), func() { decodeBundle(mendChecksums(b)) })
+		modest(t, len(b), func() { decodeBundle(mendChecksums(b), new(directory)) })
 	}
 	for at := range record {
 		b := bytes.Clone(record)
@@ -356,7 +361,7 @@ func TestStatesShareWithoutInterfering(t *testing.T) {
 	before := encodeBundle(base)
 	grow("given-up")
 	kept := grow("kept")
-	got, _, err := decodeBundle(encodeBundle(kept))
+	got, _, err := decodeBundle(encodeBundle(kept), new(directory))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +375,7 @@ func TestStatesShareWithoutInterfering(t *testing.T) {
 		t.Errorf("epoch %d after %d, replaced %s", kept.epoch, base.epoch, kept.replaced)
 	}
 	for r := range Revision(5) {
-		at, ok := base.historyAt(r)
+		at, ok, _ := base.historyAt(r)
 		if ok != (r <= 2) || ok && r > 0 && at != base.records[r-1].history || r == 0 && at != genesis(base.id) {
 			t.Errorf("history at %d: %s, %v", r, at, ok)
 		}

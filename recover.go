@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -54,7 +55,7 @@ func readStore(dir *directory, l *Limits) (*found, error) {
 	return f, f.listJournals(dir)
 }
 
-func (f *found) readBundle(dir vfs.Dir, limit int64) error {
+func (f *found) readBundle(dir *directory, limit int64) error {
 	file, err := dir.Open(bundleName)
 	if errors.Is(err, fs.ErrNotExist) {
 		f.other, err = firstStoreFile(dir)
@@ -101,7 +102,7 @@ func (f *found) readBundle(dir vfs.Dir, limit int64) error {
 		return err
 	}
 	f.root = Root{Revision: h.revision, Epoch: h.epoch, Digest: sha256.Sum256(f.raw)}
-	f.state, _, f.bad = decodeBundle(f.raw)
+	f.state, _, f.bad = decodeBundle(f.raw, dir)
 	return nil
 }
 
@@ -181,13 +182,41 @@ func (f *found) at(root Root) (steps int, ok bool) {
 	return 0, false
 }
 
+// prepare makes what was found use what a state before has open, and measures it.
+func (f *found) prepare(before *state, l *Limits) {
+	if f.state != nil {
+		f.state.inherit(before)
+		f.state.measure(l)
+	}
+}
+
+// share makes the state that was found use files that are open already.
+func (f *found) share(open map[string]*keptFile) {
+	if f.state == nil {
+		return
+	}
+	for name, p := range f.state.parts {
+		if p.file != nil && open[p.file.name] != nil {
+			p.file = open[p.file.name]
+			f.state.parts[name] = p
+		}
+	}
+}
+
+// discard closes what deciding has opened, unless a state before shares it.
+func (f *found) discard(before *state) {
+	if f.state != nil && before == nil {
+		f.state.rest()
+	}
+}
+
 // stateAt is the state with the given number of commits of the journal.
 func (f *found) stateAt(steps int) *state {
 	return f.state.with(f.walk.steps[:steps])
 }
 
 // firstStoreFile returns the name of a store file in dir, or "".
-func firstStoreFile(dir vfs.Dir) (string, error) {
+func firstStoreFile(dir *directory) (string, error) {
 	names, err := dir.Names()
 	if err != nil {
 		return "", err
@@ -195,6 +224,21 @@ func firstStoreFile(dir vfs.Dir) (string, error) {
 	for _, name := range names {
 		if isStoreFile(name) {
 			return name, nil
+		}
+	}
+	return "", nil
+}
+
+// firstKeptFile is firstStoreFile for the files that a bundle names. Where there is none,
+// they prove nothing to whoever has the trust file: they are made before it.
+func firstKeptFile(dir *directory) (string, error) {
+	for _, f := range []*folder{&dir.segments, &dir.parts} {
+		names, err := f.names()
+		if err != nil {
+			return "", err
+		}
+		if i := slices.IndexFunc(names, f.ours); i >= 0 {
+			return f.name + "/" + names[i], nil
 		}
 	}
 	return "", nil
@@ -255,7 +299,7 @@ func (f *found) relationTo(id storeID, root Root, history Digest, residue int64)
 	}
 	// Not earlier, so later, if it is of the same history: a bundle of the same revision
 	// may have been published after it.
-	at, ok := f.state.historyAt(root.Revision)
+	at, ok, _ := f.state.historyAt(root.Revision)
 	if (f.root.Revision > root.Revision || f.root.Epoch > root.Epoch) && ok && (empty || at == history) {
 		return relNewer
 	}
@@ -308,7 +352,8 @@ const (
 )
 
 // decide is the whole of recovery's judgement: what the trust file says against
-// what the store directory holds. It reads nothing and changes nothing.
+// what the store directory holds. It changes nothing, and reads nothing but, from a
+// segment, the history digest at a revision that trust names.
 //
 //	trust says      on disk                       verdict
 //	confirmed(S)    S                             clean (S may be the empty store)

@@ -613,7 +613,7 @@ func TestSchemaMigrateFails(t *testing.T) {
 			}},
 		{name: "a bundle that would be too large", want: []error{pawl.ErrTooLarge}, limits: pawl.Limits{Bundle: 10_000},
 			migrate: func(context.CancelFunc, pawl.View) (pawl.Change, error) {
-				return entry("", strings.Repeat("x", 10_000)), nil
+				return put("n", strings.Repeat("x", 10_000)), nil
 			}},
 		{name: "the id of a commit with other content", want: []error{pawl.ErrIDReused},
 			migrate: func(context.CancelFunc, pawl.View) (pawl.Change, error) { return entry("count-1", "another"), nil }},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 
@@ -36,8 +37,9 @@ type Recovery struct {
 	Count     int      // how many commits the intent holds
 	Commits   []string // their ids, as far as the trust file has room for them
 
-	// Sweeping up after killed processes: temps removed, and slots of the trust file
-	// that were torn. Neither has any part in the state.
+	// Sweeping up after killed processes: temps removed, and old journals, segments and
+	// files of parts that nothing names; and slots of the trust file that were torn. None
+	// has any part in the state.
 	Swept       []string
 	BrokenSlots int
 
@@ -108,13 +110,16 @@ func (s *Store) settle(why occasion) (Recovery, *Error) {
 	t := s.trust.newest
 	v, e := decide(&t, f)
 	if e != nil {
+		f.discard(s.state.Load())
 		return rec, fail("", filepath.Join(s.at.dir, f.culprit(&t)), s.otherStore(t.path, e))
 	}
 	root := t.confirmed
 	if v == verdictLanded {
 		root = t.pending
 	}
-	st := emptyState(t.store)
+	f.share(s.shelf)
+	f.prepare(s.state.Load(), &s.opts.Limits)
+	st := emptyState(t.store, &s.opts.Limits)
 	if root != (Root{}) {
 		n, _ := f.at(root)
 		st = f.stateAt(n)
@@ -142,6 +147,16 @@ func (s *Store) settle(why occasion) (Recovery, *Error) {
 		rec.Settled = SettledLanded
 	case verdictNotLanded:
 		rec.Settled = SettledNotLanded
+	}
+	old := s.shelf
+	s.shelf = map[string]*keptFile{}
+	if f.state != nil {
+		s.shelf = f.state.keptFiles()
+	}
+	for _, name := range slices.Sorted(maps.Keys(old)) {
+		if s.shelf[name] == nil {
+			_ = old[name].open() // it may be swept, and a View may need it
+		}
 	}
 	if rec.Settled != SettledNothing {
 		if e := s.anew(&t, f, root); e != nil {
@@ -177,6 +192,13 @@ func (s *Store) settle(why occasion) (Recovery, *Error) {
 		}
 		size = s.log.nextSize(s.root.Journal, s.opts.Limits.Journal)
 	}
+	if s.opts.Shared {
+		// The others may remove what it names.
+		if err := st.pin(); exhausted(err) {
+			st.rest()
+			return rec, fail("", s.at.dir, err)
+		}
+	}
 	s.adoptAnew(root, st, f.info)
 	if err := s.holdJournal(f, size); err != nil {
 		return rec, fail("", s.journalPath(), err)
@@ -191,6 +213,17 @@ func (s *Store) sweep(rec *Recovery, f *found) *Error {
 	swept, err := s.dir.sweep(f.spent()...)
 	if err != nil {
 		return fail("", s.at.dir, err)
+	}
+	wanted := map[string]bool{}
+	for name := range s.shelf {
+		wanted[name] = true
+	}
+	for _, folder := range []*folder{&s.dir.segments, &s.dir.parts} {
+		more, err := folder.sweep(wanted)
+		if err != nil {
+			return fail("", folder.path(), err)
+		}
+		swept = append(swept, more...)
 	}
 	left, err := s.trustDir.sweepTemp()
 	if err != nil {
@@ -256,8 +289,10 @@ func (s *Store) relapse(st *state, t *trustRecord, f *found) *Error {
 		return nil
 	}
 	v := shown.version()
-	if at, ok := st.historyAt(v.Revision); ok && at == v.Digest {
+	if ok, err := st.holds(v); ok || s.beyond(st, v, err) {
 		return nil
+	} else if err != nil {
+		return fail("", s.at.dir, err)
 	}
 	return &Error{Path: s.at.dir, Kind: ErrRolledBack, Trusted: t.confirmed, Pending: t.pending, Found: f.root,
 		Cause: fmt.Errorf("this process has seen %s", v), Hint: hintRolledBack}

@@ -73,7 +73,7 @@ func (g *grown) descendsFrom(old *grown) bool {
 
 // grow makes the state that one more commit makes of g, published.
 func grow(id storeID, g *grown, what string) *grown {
-	before, replaced := emptyState(id), Digest{}
+	before, replaced := emptyState(id, wide), Digest{}
 	if g != nil {
 		before, replaced = g.st, g.root().Digest
 	}
@@ -353,7 +353,7 @@ func journalRows() []diskRow {
 // newerJournal is a journal with a flag that this program does not know.
 func newerJournal(raw []byte) []byte {
 	b := bytes.Clone(raw)
-	b[20] = 1
+	b[20] = 2
 	binary.LittleEndian.PutUint32(b[headerSize-4:], crc32.Checksum(b[:headerSize-4], castagnoli))
 	return b
 }
@@ -361,7 +361,7 @@ func newerJournal(raw []byte) []byte {
 // newerBundle is a bundle with a flag that this program does not know.
 func newerBundle(raw []byte) []byte {
 	b := bytes.Clone(raw)
-	b[20] = 1
+	b[20] = 2
 	for _, end := range []int{headerSize - 4, len(b) - 4} {
 		binary.LittleEndian.PutUint32(b[end:], crc32.Checksum(b[:end], castagnoli))
 	}

@@ -43,6 +43,8 @@ func (s *site) openDir(path, temp string) (*directory, error) {
 		return nil, fail("", path, err)
 	}
 	dir := &directory{Dir: d, fsys: s.at.fsys, temp: temp, alone: temp != tempPrefix, counts: s.counts}
+	dir.segments = folder{in: dir, name: segmentsName, ours: isSegment}
+	dir.parts = folder{in: dir, name: partsName, ours: isPartFile}
 	if err := s.inspectDir(dir); err != nil {
 		d.Close()
 		return nil, fail("", path, err)
@@ -109,7 +111,10 @@ func (s *site) beforeLocks() error {
 	file := ""
 	if s.dir != nil {
 		var err error
-		if file, err = firstStoreFile(s.dir); err != nil {
+		if file, err = firstStoreFile(s.dir); err == nil && file == "" {
+			file, err = firstKeptFile(s.dir)
+		}
+		if err != nil {
 			return fail("", s.at.dir, err)
 		}
 	}
@@ -141,11 +146,28 @@ func (s *site) noTrust(file string) error {
 	return nil
 }
 
+// beyond reports whether a state that trust names is later than a version of which it
+// cannot be told any more whether the state has it: retention has dropped it, or the
+// segment that would tell is damaged, which must not keep anybody from going on.
+func (s *site) beyond(st *state, v Version, err error) bool {
+	if st.version().Revision <= v.Revision {
+		return false
+	}
+	if errors.Is(err, ErrDamaged) {
+		s.opts.Logger.Error("pawl: whether history holds an earlier version cannot be told", "store", s.at.dir, "version", v.String(), "error", err)
+		return true
+	}
+	return errors.Is(err, ErrForgotten)
+}
+
 func (s *site) bundlePath() string { return filepath.Join(s.at.dir, bundleName) }
 
 // closeDirs lets go of the directories.
 func (s *site) closeDirs() error {
 	var errs []error
+	if s.dir != nil {
+		errs = append(errs, s.dir.segments.close(), s.dir.parts.close())
+	}
 	for _, d := range []*directory{s.dir, s.trustDir} {
 		if d != nil {
 			errs = append(errs, d.Close())

@@ -8,18 +8,22 @@ import (
 // storeID tells one store from all others; it is drawn once, at creation.
 type storeID [16]byte
 
-// state is one immutable state of a store, whole in memory. Views and the writer
-// share it, and share what two states have in common.
+// state is one immutable state of a store. In memory are the newest commits and small
+// parts; what is older or larger is in files that it names. Views and the writer share
+// it, and share what two states have in common.
 type state struct {
 	id       storeID
-	base     origin // what the history was before records[0]
+	sealed   []*segment // the history before base, in order and without a gap
+	base     origin     // what the history was before records[0]
 	records  []*record
 	parts    map[string]part
 	schema   uint32 // what the newest commit that says one says; 0: none does
 	program  string // likewise
 	epoch    uint64
 	replaced Digest // the disk digest that this state's bundle replaced
-	size     int64  // of a bundle that holds this state
+	unsealed int64  // what records take in a bundle
+	inline   int64  // parts up to this size are in the bundle
+	size     int64  // of a bundle without records, and with larger parts in files
 }
 
 // origin is where a history goes on from.
@@ -29,16 +33,22 @@ type origin struct {
 	history  Digest
 }
 
-// part is a part's bytes and how history names them.
+// part is a part's bytes, or the file that holds them, and how history names them.
 type part struct {
 	data []byte
+	file *keptFile // nil: data has them
 	ref  partRef
 }
 
 // emptyState is the state of a store that nothing was committed to.
-func emptyState(id storeID) *state {
-	return &state{id: id, base: origin{history: genesis(id), nextSeq: 1}, parts: map[string]part{}, size: emptyBundle}
+func emptyState(id storeID, l *Limits) *state {
+	s := &state{id: id, base: beginning(id), parts: map[string]part{}}
+	s.measure(l)
+	return s
 }
+
+// beginning is what the history of a store goes on from.
+func beginning(id storeID) origin { return origin{history: genesis(id), nextSeq: 1} }
 
 func (s *state) version() Version {
 	if n := len(s.records); n > 0 {
@@ -60,25 +70,6 @@ func (s *state) end() origin {
 	return origin{v.Revision, s.nextSeq(), v.Digest}
 }
 
-// historyAt returns the history digest as it was at a revision.
-func (s *state) historyAt(r Revision) (Digest, bool) {
-	if r == s.base.revision {
-		return s.base.history, true
-	}
-	if i := s.index(r); i >= 0 {
-		return s.records[i].history, true
-	}
-	return Digest{}, false
-}
-
-// index is where the record of a revision is, or -1.
-func (s *state) index(r Revision) int {
-	if r <= s.base.revision || r > s.version().Revision {
-		return -1
-	}
-	return int(r - s.base.revision - 1)
-}
-
 // growing is a state that is being made of another by one record after the other.
 // Nobody else sees it until it is done.
 type growing struct {
@@ -92,6 +83,7 @@ func (s *state) grow() growing { return growing{*s, true} }
 // newest of the state.
 func (g *growing) add(r *record, data [][]byte) {
 	g.size += g.cost(r)
+	g.unsealed += 4 + int64(len(r.raw))
 	// The array behind records is shared with the state that this one grows from,
 	// whose shorter length hides what is new. Only the writer appends, and a state
 	// that it gave up is never looked at.
@@ -109,21 +101,20 @@ func (g *growing) add(r *record, data [][]byte) {
 		g.parts, g.shared = maps.Clone(g.parts), false
 	}
 	for i, ref := range r.put {
-		g.parts[ref.name] = part{data[i], ref}
+		g.parts[ref.name] = part{data: data[i], ref: ref}
 	}
 	for _, name := range r.deleted {
 		delete(g.parts, name)
 	}
 }
 
-// cost is by how much a record makes the bundle larger.
-func (s *state) cost(r *record) int64 {
-	n := int64(4 + len(r.raw))
+// cost is by how much a record makes the bundle larger, besides what it takes itself.
+func (s *state) cost(r *record) (n int64) {
 	if r.program != "" {
 		n += int64(len(r.program) - len(s.program))
 	}
 	for _, ref := range r.put {
-		n += partCost(ref) - s.partCost(ref.name)
+		n += partCost(ref, s.inline) - s.partCost(ref.name)
 	}
 	for _, name := range r.deleted {
 		n -= s.partCost(name)
@@ -132,10 +123,35 @@ func (s *state) cost(r *record) int64 {
 }
 
 func (s *state) partCost(name string) int64 {
-	if p, ok := s.parts[name]; ok {
-		return partCost(p.ref)
+	p, ok := s.parts[name]
+	switch {
+	case !ok:
+		return 0
+	case p.file != nil: // where it stays
+		return partCost(p.ref, -1)
 	}
-	return 0
+	return partCost(p.ref, s.inline)
+}
+
+// measure finds out what the state takes in a bundle.
+func (s *state) measure(l *Limits) {
+	s.inline, s.unsealed = l.Inline, 0
+	s.size = int64(emptyBundle+len(s.program)) + s.tableSize()
+	for name := range s.parts {
+		s.size += s.partCost(name)
+	}
+	for _, r := range s.records {
+		s.unsealed += 4 + int64(len(r.raw))
+	}
+}
+
+// most is how large a bundle with this state, and one more record, can become.
+func (s *state) most(r *record, l *Limits) int64 {
+	unsealed := s.unsealed + 4 + int64(len(r.raw))
+	if unsealed > l.Unsealed {
+		unsealed = l.Unsealed + rowSize*(1+unsealed/(mostSegment*l.unit()))
+	}
+	return s.size + s.cost(r) + unsealed
 }
 
 // published is the same state in a bundle that replaces the one with the given disk

@@ -1,6 +1,7 @@
 package pawl
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -23,9 +24,16 @@ type Stats struct {
 	ConfirmPending bool
 	ConfirmSyncs   int64 // flushes for a confirm alone: when idle, or for SyncConfirm
 
+	Seals         int64 // segments made, those made of smaller ones included
+	Segments      int   // that the state has its older history in
+	SegmentBytes  int64
+	PartFiles     int // parts that have a file of their own
+	PartFileBytes int64
+
 	FileSyncs    int64 // flushes of files
 	DirSyncs     int64 // flushes of directories
-	BytesWritten int64 // to bundles, journals and the trust file, names and metadata aside
+	BytesWritten int64 // to all files, names and metadata aside
+	BytesBlocks  int64 // of these, what fills blocks: trust records, zeros of a journal, the rest of a block
 
 	CommitTime time.Duration // spent in writing successful commits; those of a batch each count all of it
 	OpenTime   time.Duration // spent in Open
@@ -43,16 +51,17 @@ type Durability struct {
 // counts are the counters behind Stats; they are safe for concurrent use.
 type counts struct {
 	commits, replays, notCommitted, inDoubt atomic.Int64
-	batches, publishes, waiting             atomic.Int64
+	batches, publishes, waiting, seals      atomic.Int64
 	confirmSyncs, fileSyncs, dirSyncs       atomic.Int64
-	bytes                                   atomic.Int64
+	bytes, blocks                           atomic.Int64
+	retired                                 atomic.Int64 // files that have no name any more, and may be open
 	commitTime                              atomic.Int64
 }
 
 // Stats returns the counters as they are now. It never waits for a commit.
 func (s *Store) Stats() Stats {
 	c := s.counts
-	return Stats{
+	stats := Stats{
 		Commits:      c.commits.Load(),
 		Replays:      c.replays.Load(),
 		NotCommitted: c.notCommitted.Load(),
@@ -64,6 +73,8 @@ func (s *Store) Stats() Stats {
 		FileSyncs:    c.fileSyncs.Load(),
 		DirSyncs:     c.dirSyncs.Load(),
 		BytesWritten: c.bytes.Load(),
+		BytesBlocks:  c.blocks.Load(),
+		Seals:        c.seals.Load(),
 		CommitTime:   time.Duration(c.commitTime.Load()),
 		OpenTime:     s.openTime,
 
@@ -71,6 +82,13 @@ func (s *Store) Stats() Stats {
 		Store:          durability(s.dir),
 		Trust:          durability(s.trustDir),
 	}
+	st := s.state.Load()
+	stats.Segments = len(st.sealed)
+	for _, g := range st.sealed {
+		stats.SegmentBytes += g.size
+	}
+	stats.PartFiles, stats.PartFileBytes = st.partFiles(math.MaxInt64)
+	return stats
 }
 
 func durability(d *directory) Durability {

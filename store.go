@@ -29,18 +29,21 @@ type Store struct {
 	trust    *trustFile
 	bundle   *vfs.Info // the bundle as last seen; nil when there is none
 	log      journal
-	company  bool       // the last batch was of more than one commit
-	idle     vfs.Timer  // flushes a confirm that nothing followed
-	lull     sync.Mutex // held but while Update's function runs, when nobody uses the trust file
+	shelf    map[string]*keptFile // what the bundle names, by name
+	retired  map[string]*keptFile // what one before has named, and is still to be removed
+	lasting  int64                // how many retired files Views kept, when that was looked at
+	company  bool                 // the last batch was of more than one commit
+	idle     vfs.Timer            // flushes a confirm that nothing followed
+	lull     sync.Mutex           // held but while Update's function runs, when nobody uses the trust file
 
 	queue queue
 	state atomic.Pointer[state] // replaced whole, once it is durable
 
-	mu       sync.RWMutex // guards what follows, never across input or output
-	root     Root         // of state
-	ids      map[string]*record
-	doubt    *Error // not nil: takes no commits until Recover
-	underway *batch // the commits that are being written; nil when none are
+	mu       sync.RWMutex       // guards what follows, never across input or output
+	root     Root               // of state
+	ids      map[string]*record // of the commits that are not in segments
+	doubt    *Error             // not nil: takes no commits until Recover
+	underway *batch             // the commits that are being written; nil when none are
 	closed   bool
 	recovery Recovery
 	newer    chan struct{} // closed with the next change; nil when nobody watches
@@ -66,7 +69,9 @@ func (s *Store) Recovery() Recovery {
 // itself may become durable a little later, see Options.SyncConfirm. Every error
 // matches exactly one of ErrNotCommitted (nothing changed, and nothing will) and
 // ErrInDoubt (call Recover, then Lookup). A change without id, entries, parts and
-// deletions does nothing and returns the present version.
+// deletions does nothing and returns the present version. An id of a commit that retention
+// has dropped (Policy.ForgetBefore) is refused: ErrForgotten. So is one of which cannot be
+// told whether it was used, because a segment cannot be read: ErrDamaged.
 //
 // Commits that several goroutines ask for at once go to disk together, in the order
 // in which they came, each whole and with a result of its own.
@@ -79,18 +84,42 @@ func (s *Store) Commit(ctx context.Context, c Change) (Receipt, error) {
 	if err != nil {
 		return s.failed("commit", outcome(ErrNotCommitted, fail("", "", err)))
 	}
-	if r, ok := s.replay(p.record.id, &p.record); ok {
-		return r, nil
+	for {
+		s.ask(p)
+		if r, ok := s.replay(p, &p.record); ok {
+			return r, nil
+		}
+		if err := s.ready(ctx); err != nil && !s.expected(p.record.id) {
+			if !p.upToDate(s.state.Load()) {
+				continue // what was expected may have come to be, and to be sealed
+			}
+			return s.failed("commit", s.refused(p.record.id, err))
+		}
+		r := s.enter(ctx, p)
+		s.await(r)
+		switch {
+		case r.again:
+			continue
+		case r.err != nil:
+			return s.failed("commit", r.err)
+		}
+		return r.receipt, nil
 	}
-	if err := s.ready(ctx); err != nil && !s.expected(p.record.id) {
-		return s.failed("commit", s.refused(p.record.id, err))
+}
+
+// ask looks in the segments for the id of a change that is to be made.
+func (s *Store) ask(p *prepared) {
+	if p.record.id == "" {
+		return
 	}
-	r := s.enter(ctx, p)
-	s.await(r)
-	if r.err != nil {
-		return s.failed("commit", r.err)
-	}
-	return r.receipt, nil
+	st := s.state.Load()
+	p.asked = st.sealed
+	p.past, p.unsure = st.seek(p.record.id)
+}
+
+// upToDate reports whether what a change knows of its id is about all segments of a state.
+func (p *prepared) upToDate(st *state) bool {
+	return p.record.id == "" || len(p.asked) == len(st.sealed) && (len(st.sealed) == 0 || &p.asked[0] == &st.sealed[0])
 }
 
 // Update runs fn on the present state and commits the change that it returns. No
@@ -120,13 +149,20 @@ func (s *Store) update(ctx context.Context, id string, fn func(View) (Change, er
 			return Receipt{}, outcome(ErrNotCommitted, fail("", "", err))
 		}
 	}
-	if r, ok := s.replay(id, nil); ok {
+	old := &prepared{record: record{id: id}}
+	s.ask(old)
+	if r, ok := s.replay(old, nil); ok {
 		return r, nil
 	}
 	ended := s.take(ctx)
 	if ended != nil {
-		// As in withdraw: somebody else's commit of that id may be on its way.
+		// As in withdraw: somebody else's commit of that id may be on its way, or have come
+		// to be meanwhile.
 		if ctx.Err() == nil || !s.expected(id) {
+			s.ask(old)
+			if r, ok := s.replay(old, nil); ok {
+				return r, nil
+			}
 			return Receipt{}, s.refused(id, ended)
 		}
 		if err := s.take(context.WithoutCancel(ctx)); err != nil {
@@ -146,7 +182,8 @@ func (s *Store) update(ctx context.Context, id string, fn func(View) (Change, er
 		return Receipt{}, s.refused(id, err)
 	}
 	s.lead(nil) // those who were here before
-	if r, ok := s.replay(id, nil); ok {
+	s.ask(old)
+	if r, ok := s.replay(old, nil); ok {
 		return r, nil
 	}
 	if err := s.refusal(); err != nil {
@@ -155,7 +192,10 @@ func (s *Store) update(ctx context.Context, id string, fn func(View) (Change, er
 	if ended != nil {
 		return Receipt{}, s.refused(id, ended)
 	}
-	c, err := s.ask(fn)
+	if e := old.barred(); e != nil {
+		return Receipt{}, e
+	}
+	c, err := s.call(fn)
 	if err != nil {
 		return Receipt{}, outcome(ErrNotCommitted, &Error{Cause: contained{err}})
 	}
@@ -169,9 +209,31 @@ func (s *Store) update(ctx context.Context, id string, fn func(View) (Change, er
 	if err != nil {
 		return Receipt{}, outcome(ErrNotCommitted, fail("", "", err))
 	}
-	r := s.first(ctx, p)
-	s.lead(nil)
-	return r.receipt, r.err
+	for {
+		s.ask(p)
+		r := s.first(ctx, p)
+		if s.lead(nil); !r.again {
+			return r.receipt, r.err
+		}
+	}
+}
+
+// barred is why a change with its id is not made, though no such commit is known: there
+// was one, or that cannot be told.
+func (p *prepared) barred() *Error {
+	switch {
+	case p.past.forgotten != 0:
+		e := forgotten(p.past.forgotten)
+		e.Hint = hintForgotten
+		return outcome(ErrNotCommitted, e)
+	case p.unsure != nil:
+		e := *fail("", "", p.unsure)
+		if e.Kind == ErrDamaged {
+			e.Hint = hintUnknownID
+		}
+		return outcome(ErrNotCommitted, &e)
+	}
+	return nil
 }
 
 // unless is a context that has ended only if nobody has to wait for its end.
@@ -191,8 +253,11 @@ func (s *Store) prepare(c Change) (*prepared, error) {
 // replay acknowledges a commit that was made under an id once more, whatever became
 // of the context meanwhile; but not when the store is in doubt, or closed. content, if
 // not nil, must be the same.
-func (s *Store) replay(id string, content *record) (Receipt, bool) {
-	r, ok := s.recorded(id)
+func (s *Store) replay(p *prepared, content *record) (Receipt, bool) {
+	r, ok := s.recorded(p.record.id)
+	if !ok && p.past.record != nil {
+		r, ok = p.past.record, true
+	}
 	if !ok || content != nil && !r.sameContent(content) {
 		return Receipt{}, false
 	}
@@ -215,8 +280,8 @@ func (s *Store) expected(id string) bool {
 	return s.wanted(id, nil)
 }
 
-// ask runs the caller's function; a panic in it passes through.
-func (s *Store) ask(fn func(View) (Change, error)) (Change, error) {
+// call runs the caller's function; a panic in it passes through.
+func (s *Store) call(fn func(View) (Change, error)) (Change, error) {
 	s.updating.Store(goroutineID())
 	s.lull.Unlock()
 	defer s.lull.Lock()
@@ -268,7 +333,7 @@ func (s *Store) failed(op string, e *Error) (Receipt, error) {
 	return Receipt{}, fail(op, s.at.dir, &c)
 }
 
-// Lookup tells what became of the commit with an id. It never waits: for a commit
+// Lookup tells what became of the commit with an id. It waits for no commit: for a commit
 // that is being made at this moment the outcome is unknown. Of the commits of another
 // writer that went ahead (ErrStale) this Store knows nothing: open it again. One that
 // is still waiting for its turn, or for the function of Update, has not begun: it is
@@ -289,22 +354,33 @@ func (s *Store) Lookup(ctx context.Context, id string) (Receipt, Outcome, error)
 		}
 	}
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	switch r := s.ids[id]; {
-	case s.closed:
+	st, r, closed := s.state.Load(), s.ids[id], s.closed
+	open := s.doubt != nil || s.underway != nil && s.underway.ids[id] != nil
+	s.mu.RUnlock()
+	switch {
+	case closed:
 		return Receipt{}, OutcomeUnknown, fail("lookup", s.at.dir, &Error{Kind: ErrClosed})
 	case r != nil:
 		return r.receipt(), OutcomeCommitted, nil
-	case s.doubt != nil || s.underway != nil && s.underway.ids[id] != nil:
+	}
+	p, err := st.seek(id)
+	if open && p.record == nil && p.forgotten == 0 {
 		return Receipt{}, OutcomeUnknown, nil
 	}
-	return Receipt{}, OutcomeNotCommitted, nil
+	if err != nil {
+		return Receipt{}, OutcomeUnknown, fail("lookup", s.at.dir, err)
+	}
+	receipt, o := p.outcome()
+	return receipt, o, nil
 }
 
 // meet sees what others did to a shared store, unless the id is known already, or the
 // caller is the function of Update and has the locks.
 func (s *Store) meet(ctx context.Context, id string) error {
 	if _, ok := s.recorded(id); ok || s.inside() {
+		return nil
+	}
+	if p, err := s.state.Load().seek(id); err == nil && p.record != nil {
 		return nil
 	}
 	if err := s.take(ctx); err != nil {
@@ -376,7 +452,8 @@ func withoutOutcome(err error) error {
 }
 
 // Close marks a clean end, gives up the locks and releases everything. A journal that
-// has become large is published first, so that the next open is quick. The state is
+// has become large is published first, and history of more than a sixteenth of
+// Limits.Unsealed is sealed, so that the next open is quick. The state is
 // safe without Close: a process that is killed loses nothing. A second Close does
 // nothing. Close waits for a change that is under way. Of those who share a store
 // (Options.Shared) the one that wrote last marks the end.
@@ -407,13 +484,14 @@ func (s *Store) Close() error {
 	}
 	// Of a shared store, whoever wrote last marks the end.
 	if s.joined && s.refusal() == nil && (s.trust.mine || !s.opts.Shared) {
-		if s.root.Journal > s.opts.Limits.Journal/closeAt {
-			if err := s.checkpoint(); err != nil {
-				errs = append(errs, err)
-			}
+		if err := s.lighten(); err != nil {
+			errs = append(errs, err)
 		}
 		if s.refusal() == nil && !s.trust.newest.closed {
 			errs = append(errs, s.markClosed())
+		}
+		if s.refusal() == nil {
+			s.removeRetired()
 		}
 	}
 	s.mu.Lock()
@@ -422,6 +500,21 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	if err := errors.Join(append(errs, s.release())...); err != nil {
 		return fail("close", s.at.dir, unjoined(err))
+	}
+	return nil
+}
+
+// lighten publishes the bundle before the end, if the next open would have much to read.
+func (s *Store) lighten() error {
+	l := &s.opts.Limits
+	most := max(l.Unsealed/sealAtClose, leastSealed)
+	if s.root.Journal <= l.Journal/closeAt && s.state.Load().unsealed <= most {
+		return nil
+	}
+	e := s.publishSealing(s.state.Load(), nil, most)
+	s.startOver()
+	if e != nil {
+		return withoutOutcome(e)
 	}
 	return nil
 }
@@ -458,6 +551,12 @@ func (s *Store) release() error {
 	var errs []error
 	if s.trust != nil {
 		s.trust.disown()
+	}
+	if st := s.state.Load(); st != nil {
+		st.rest()
+	}
+	for _, f := range s.shelf {
+		f.rest()
 	}
 	errs = append(errs, s.log.close(), s.leave())
 	return errors.Join(append(errs, s.closeDirs())...)

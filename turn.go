@@ -9,18 +9,18 @@ import (
 )
 
 // ready says whether a change may begin to wait. A caller that has the turn already,
-// inside Update's function, is told so rather than left waiting for itself.
+// inside the function of Update or of a Policy, is told so rather than left waiting for itself.
 func (s *Store) ready(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctxError(ctx)
 	}
 	if s.inside() {
-		return invalid("a change from inside the function that Update runs")
+		return invalid("a change from inside a function that Update or Compact calls")
 	}
 	return nil
 }
 
-// inside reports whether the caller is the function that Update runs.
+// inside reports whether the caller is a function that Update or Compact has called.
 func (s *Store) inside() bool {
 	g := s.updating.Load()
 	return g != 0 && g == goroutineID()

@@ -128,6 +128,7 @@ type CommitInfo struct {
 	Deleted           []string  // parts removed, sorted
 	Schema            int       // Options.Schema of who made it; 0 when not said
 	Program           string    // Options.Program likewise; "" when not said
+	Dropped           bool      // retention has dropped its entries
 }
 
 // Outcome is what Lookup can say of a commit.
@@ -142,6 +143,9 @@ const (
 	// OutcomeNotCommitted: no commit with that id is part of the history, and none
 	// that was begun can come to be.
 	OutcomeNotCommitted
+	// OutcomeForgotten: there was a commit with that id, and retention has dropped all
+	// but that (Policy.ForgetBefore). There is no receipt.
+	OutcomeForgotten
 )
 
 func (o Outcome) String() string {
@@ -152,6 +156,8 @@ func (o Outcome) String() string {
 		return "committed"
 	case OutcomeNotCommitted:
 		return "not committed"
+	case OutcomeForgotten:
+		return "forgotten"
 	}
 	return "outcome " + strconv.Itoa(int(o))
 }

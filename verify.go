@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -18,8 +19,13 @@ const verifyStep = 1 << 20
 
 // Verify reads the store back from disk and checks everything: the trust file
 // against what was written to it, bundle and journal against the digest that trust
-// names, and each commit record, entry and part against its digest and the chain. It
-// changes nothing, and a change may be made meanwhile.
+// names, segments and files of parts against those that the bundle names, and each commit
+// record, entry and part against its digest and the chain. It changes nothing, and a
+// change may be made meanwhile. In memory it has the bundle, the journal and one part at
+// a time, and of a segment 60 bytes for each commit.
+//
+// Of segments and parts it tells all that is damaged, not only the first: Error.Damage
+// says which piece of which file, and which commits and entries it is about.
 //
 // progress, if not nil, is told how many of how many bytes were read. When Verify
 // returns nil, what is on disk is the state that View returned when its turn came,
@@ -38,6 +44,9 @@ type evidence struct {
 	bundle  vfs.File // nil when the store is empty
 	journal vfs.File // nil when there is none
 	log     journal
+
+	segments []*segment // the files that the bundle names, opened for this
+	parts    []part
 }
 
 func (s *Store) verify(ctx context.Context, progress func(done, total int64)) error {
@@ -53,11 +62,7 @@ func (s *Store) verify(ctx context.Context, progress func(done, total int64)) er
 		ev, err = s.openForVerify()
 	}
 	s.give()
-	for _, f := range []vfs.File{ev.bundle, ev.journal} {
-		if f != nil {
-			defer f.Close()
-		}
-	}
+	defer ev.close()
 	if err != nil || ev.bundle == nil {
 		return err
 	}
@@ -68,30 +73,139 @@ func (s *Store) verify(ctx context.Context, progress func(done, total int64)) er
 	if info.Size > s.opts.Limits.Bundle {
 		return fail("", s.bundlePath(), tooLarge("the bundle has %d bytes, and Limits.Bundle is %d", info.Size, s.opts.Limits.Bundle))
 	}
-	total := info.Size + ev.root.Journal
+	total := info.Size + ev.root.Journal + ev.filesSize()
 	raw, err := s.readSteps(ctx, ev.bundle, info.Size, func(n int64) { report(progress, n, total) })
 	if err != nil {
 		return ev.damage(s.bundlePath(), err)
 	}
 	digest := Digest(sha256.Sum256(raw))
-	got, _, err := decodeBundle(raw)
+	got, _, err := decodeBundle(raw, s.dir)
 	if err == nil && ev.journal == nil && got.version() != ev.state.version() {
 		err = fmt.Errorf("it holds %s, and memory %s", got.version(), ev.state.version())
 	}
 	if err == nil && digest != ev.log.bundle.Digest {
 		err = fmt.Errorf("its digest is %s, and trust names %s", digest, ev.log.bundle.Digest)
 	}
-	if err != nil || ev.journal == nil {
+	if err != nil {
 		return ev.damage(s.bundlePath(), err)
 	}
-	path := filepath.Join(s.at.dir, journalName(ev.root.Epoch))
-	raw, err = s.readSteps(ctx, ev.journal, ev.root.Journal, func(n int64) { report(progress, info.Size+n, total) })
-	if err == nil {
-		// What comes after may be a commit that is being made.
-		raw = append(raw, make([]byte, ev.log.size-ev.root.Journal)...)
-		err = ev.log.check(raw, ev.root)
+	if ev.journal != nil {
+		path := filepath.Join(s.at.dir, journalName(ev.root.Epoch))
+		raw, err = s.readSteps(ctx, ev.journal, ev.root.Journal, func(n int64) { report(progress, info.Size+n, total) })
+		if err == nil {
+			// What comes after may be a commit that is being made.
+			raw = append(raw, make([]byte, ev.log.size-ev.root.Journal)...)
+			err = ev.log.check(raw, ev.root)
+		}
+		if err != nil {
+			return ev.damage(path, err)
+		}
 	}
-	return ev.damage(path, err)
+	return ev.verifyFiles(ctx, info.Size+ev.root.Journal, total, progress)
+}
+
+// verifyFiles checks the files that the bundle names. All that is damaged is told, in one
+// error.
+func (ev *evidence) verifyFiles(ctx context.Context, done, total int64, progress func(done, total int64)) error {
+	var all *Error
+	add := func(err error) error {
+		var e *Error
+		if !errors.As(err, &e) {
+			return err
+		}
+		if e.Kind != ErrDamaged { // it ends here; what was found until then is told
+			if all != nil && ctx.Err() == nil {
+				e.Damage = all.Damage
+			}
+			return e
+		}
+		if all == nil {
+			all = e
+		} else {
+			all.Damage = append(all.Damage, e.Damage...)
+			all.Cause = several{fmt.Sprintf("%d pieces of files are damaged, the first: %s", len(all.Damage), all.Damage[0].Problem), all.Cause, e.Cause}
+		}
+		return nil
+	}
+	for _, g := range ev.segments {
+		if err := add(g.check(ctx, func(n int64) { report(progress, done+n, total) })); err != nil {
+			return err
+		}
+		done += g.size
+		report(progress, done, total)
+	}
+	for _, p := range ev.parts {
+		begin := done
+		e := p.read(ctx, func(b []byte) {
+			done += int64(len(b))
+			report(progress, done, total)
+		})
+		if e != nil {
+			if err := add(e); err != nil {
+				return err
+			}
+		}
+		if end := begin + int64(p.ref.size); done < end {
+			done = end
+			report(progress, done, total)
+		}
+	}
+	if all != nil {
+		all.Trusted = ev.root
+		return all
+	}
+	return nil
+}
+
+// several is the cause of an error about several pieces: errors.Is finds what each was.
+type several struct {
+	text        string
+	first, rest error
+}
+
+func (s several) Error() string   { return s.text }
+func (s several) Unwrap() []error { return []error{s.first, s.rest} }
+
+func (ev *evidence) filesSize() (n int64) {
+	for _, g := range ev.segments {
+		n += g.size
+	}
+	for _, p := range ev.parts {
+		n += int64(p.ref.size)
+	}
+	return n
+}
+
+// openFiles opens the files that the state names once more, by their names. An error
+// comes again when the file is read.
+func (ev *evidence) openFiles(dir *directory) (err error) {
+	for _, g := range ev.state.sealed {
+		g = newSegment(g.store, g.from, g.row, dir)
+		err = cmp.Or(g.file.open(), err)
+		ev.segments = append(ev.segments, g)
+	}
+	for _, name := range ev.state.partNames() {
+		if p := ev.state.parts[name]; p.file != nil {
+			p.file = newPartFile(p.ref.digest, dir)
+			err = cmp.Or(p.file.open(), err)
+			ev.parts = append(ev.parts, p)
+		}
+	}
+	return err
+}
+
+func (ev *evidence) close() {
+	for _, f := range []vfs.File{ev.bundle, ev.journal} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	for _, g := range ev.segments {
+		g.file.rest()
+	}
+	for _, p := range ev.parts {
+		p.file.rest()
+	}
 }
 
 func report(progress func(done, total int64), done, total int64) {
@@ -172,6 +286,9 @@ func (s *Store) openForVerify() (ev evidence, err error) {
 	}
 	if ev.bundle, err = s.openFor(bundleName); err == nil && s.root.Journal > 0 {
 		ev.journal, err = s.openFor(journalName(s.root.Epoch))
+	}
+	if e := ev.openFiles(s.dir); err == nil && exhausted(e) {
+		err = fail("", s.at.dir, e)
 	}
 	return ev, err
 }

@@ -31,7 +31,7 @@ func TestVerifyProgress(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := testkit.Snapshot(t, dir, trust)
-		last, calls, all := int64(0), 0, info.Size()+inspect(t, dir, trust, nil).Confirmed.Journal
+		last, calls, all := int64(0), 0, info.Size()+inspect(t, dir, trust, nil).Confirmed.Journal+s.Stats().SegmentBytes+s.Stats().PartFileBytes
 		err = s.Verify(t.Context(), func(done, total int64) {
 			if done <= last || done > total || total != all {
 				t.Errorf("%d of %d after %d; there are %d", done, total, last, all)
