@@ -52,7 +52,7 @@ func with(o pawl.Options, f Func) Func {
 // tidy is the check of what a recovery leaves. Nothing is left to settle, and the trust
 // file names what is there, which is whole; and in the two directories there are no
 // other names than these: of journals the one that goes with the bundle, and that only
-// when commits are in it.
+// when commits are in it; of segments and parts those that the bundle names.
 func tidy(ctx context.Context, p *Process) error {
 	r, err := pawl.Inspect(ctx, pawlStore, pawlTrust, nil)
 	if err != nil {
@@ -62,10 +62,10 @@ func tidy(ctx context.Context, p *Process) error {
 	if r.Confirmed.Journal > 0 {
 		journal = journalName(r.Confirmed.Epoch)
 	}
-	if err := known(p, "bundle", "lock", journal); err != nil {
+	if err := known(p, "bundle", "lock", journal, "segments", "parts"); err != nil {
 		return err
 	}
-	return resolved(p, r)
+	return errors.Join(resolved(p, r), shelved(p))
 }
 
 // known says which names may be in the store directory after a recovery.
@@ -149,6 +149,10 @@ type user struct {
 	p   *Process
 	s   *pawl.Store
 	n   int
+
+	newest string // the id of the last commit that was begun
+	growth *growth
+	held   []sighting
 }
 
 func openPawl(ctx context.Context, p *Process) (*user, error) {
@@ -157,12 +161,14 @@ func openPawl(ctx context.Context, p *Process) (*user, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &user{ctx: ctx, p: p, s: s}, nil
+	u := &user{ctx: ctx, p: p, s: s}
+	u.growth, _ = ctx.Value(growthKey{}).(*growth)
+	return u, nil
 }
 
 // observe tells the label of the state, after checking that part and history agree.
 func (u *user) observe() error {
-	label, err := stateLabel(u.s.View())
+	label, err := u.growth.label(u.s.View())
 	if err != nil {
 		return err
 	}
@@ -194,8 +200,9 @@ func stateLabel(v pawl.View) (string, error) {
 
 // change is the next one of the user, on the state with the given label.
 func (u *user) change(before string) (label string, c pawl.Change) {
-	label = fmt.Sprintf("v%d.%d", u.p.Number(), u.n)
+	label = fmt.Sprintf("v%d.%d", u.p.Number(), u.n) + kindsOf(before)
 	u.n++
+	u.newest = label
 	return label, pawl.Change{
 		ID:      label,
 		Entries: [][]byte{[]byte(before + ">" + label)},
@@ -203,19 +210,23 @@ func (u *user) change(before string) (label string, c pawl.Change) {
 	}
 }
 
-// last is the id of the last commit that was begun.
-func (u *user) last() string { return fmt.Sprintf("v%d.%d", u.p.Number(), u.n-1) }
-
 func (u *user) commit() error {
-	before, err := stateLabel(u.s.View())
+	before, err := u.growth.label(u.s.View())
 	if err != nil {
 		return err
 	}
 	label, c := u.change(before)
+	return u.commits(label, c)
+}
+
+func (u *user) commits(label string, c pawl.Change) error {
 	u.p.Begin(label)
-	_, err = u.s.Commit(u.ctx, c)
+	r, err := u.s.Commit(u.ctx, c)
 	u.p.End(label, err)
-	return err
+	if err != nil {
+		return err
+	}
+	return u.growth.note(u.p, label, r)
 }
 
 // group makes three commits that go to disk together: the first by Update, whose
@@ -223,7 +234,7 @@ func (u *user) commit() error {
 // by this goroutine, so a run is the same each time. Of the three, only the state
 // after the last may be found: a batch is there whole or not at all.
 func (u *user) group() error {
-	before, err := stateLabel(u.s.View())
+	before, err := u.growth.label(u.s.View())
 	if err != nil {
 		return err
 	}
@@ -262,7 +273,10 @@ func (u *user) group() error {
 			return broken("the batch has the revisions %v and %v", r, receipts)
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return errors.Join(u.growth.note(u.p, own.ID, r), u.growth.note(u.p, c2.ID, receipts[0]), u.growth.note(u.p, c3.ID, receipts[1]))
 }
 
 // does carries out the words of a script.
@@ -286,7 +300,7 @@ func (u *user) does(script string) error {
 		case "close":
 			err = u.s.Close()
 		default:
-			return broken("%q is no word of a script", word)
+			err = u.grow(word)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", word, err)
@@ -311,7 +325,9 @@ func pawlPlan(c *C) {
 	c.Unexplored(pawlStore+"/lock", pawlTrust+"/s.lock", pawlTrust+"/s.audit")
 	c.NeverRead("tmp-*", "s.tmp-*")
 	c.Removable(pawlStore+"/tmp-*", pawlTrust+"/s.tmp-*", pawlStore+"/journal.*")
-	c.Immutable(pawlStore + "/bundle")
+	c.Removable(segmentFiles, pawlStore+"/segments/tmp-*", partFiles, pawlStore+"/parts/tmp-*")
+	c.Removable(pawlStore+"/segments", pawlStore+"/parts") // which are empty then
+	c.Immutable(pawlStore+"/bundle", segmentFiles, partFiles)
 	c.FreshBlocks(pawlStore + "/journal.*")
 	c.FixedSize(pawlStore + "/journal.*")
 	c.Check(tidy)
@@ -430,7 +446,7 @@ func doubtful(before, after string, calls ...failing) Func {
 		if err := u.commitFails(pawl.ErrInDoubt, false, calls...); err != nil {
 			return err
 		}
-		if err := u.settle(u.last()); err != nil {
+		if err := u.settle(u.newest); err != nil {
 			return err
 		}
 		return u.does(after)

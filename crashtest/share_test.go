@@ -21,8 +21,8 @@ func shared(o pawl.Options) pawl.Options {
 // takesTurn is a commit on what the store shows when it is this user's turn.
 func (u *user) takesTurn() error {
 	label := none
-	_, err := u.s.Update(u.ctx, "", func(v pawl.View) (pawl.Change, error) {
-		before, err := stateLabel(v)
+	r, err := u.s.Update(u.ctx, "", func(v pawl.View) (pawl.Change, error) {
+		before, err := u.growth.label(v)
 		if err != nil {
 			return pawl.Change{}, err
 		}
@@ -35,7 +35,10 @@ func (u *user) takesTurn() error {
 	if label != none {
 		u.p.End(label, err)
 	}
-	return err
+	if err != nil || label == none {
+		return err
+	}
+	return u.growth.note(u.p, label, r)
 }
 
 // pair is two processes that share a store: a is the workload's own. A third one, c, may
@@ -86,7 +89,7 @@ func (pr *pair) does(script string) error {
 		case "open":
 			*u, err = reopened(u)
 		default:
-			return broken("%q is no word of a script", word)
+			err = u.grow(what)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", word, err)
@@ -125,30 +128,36 @@ type handOver struct {
 	before string // what comes before b is killed in a turn,
 	dies   string // the word that it is killed in,
 	after  string // and what a does then
+
+	growth growth
 }
 
 var handOvers = []handOver{
-	{"publishing", publishing, left("publish close"), "a:turn b:turn a:turn b:close a:turn", "a:turn", "b:turn", "a:turn a:turn"},
-	{"from nothing", publishing, nil, "a:turn b:turn a:close b:turn", "", "b:turn", "a:turn a:turn"},
-	{"extending", extending(5), left("publish extend"), "a:turn b:turn a:turn a:close b:turn b:close", "a:turn", "b:turn", "a:turn a:turn"},
-	{"extending after extending", extending(5), left("publish extend"), "b:turn b:turn a:idle a:turn b:idle", "b:turn", "b:turn", "a:turn a:turn"},
-	{"making the journal", extending(3), left("publish close"), "a:turn b:turn a:turn", "", "b:turn", "a:turn a:turn"},
-	{"a full journal", extending(1), left("publish extend"), "b:turn a:turn b:turn a:turn", "", "b:turn", "a:turn a:turn"},
-	{"checkpoints", extending(4), left("publish extend"), "a:turn b:checkpoint a:turn b:turn", "a:turn", "b:checkpoint", "a:turn a:turn"},
-	{"synced", synced(5), left("publish extend"), "a:turn b:turn a:turn", "a:turn", "b:turn", "a:turn"},
-	{"closing", extending(roomy), left("publish extend close"), "a:turn b:turn b:close a:turn", "a:turn b:turn", "b:close", "a:turn a:close"},
-	{"a third settles a publish", publishing, left("publish close"), "a:turn b:turn c:turn a:turn", "a:turn", "b:turn", "c:looks a:turn"},
-	{"a third settles an extend", extending(5), left("publish extend"), "a:turn b:turn c:turn a:turn", "a:turn", "b:turn", "c:looks a:turn"},
-	{"opening", extending(5), left("publish extend"), "b:close a:turn b:open a:turn b:turn", "b:close a:turn", "b:open", "a:turn a:turn"},
+	{"publishing", publishing, left("publish close"), "a:turn b:turn a:turn b:close a:turn", "a:turn", "b:turn", "a:turn a:turn", growth{}},
+	{"from nothing", publishing, nil, "a:turn b:turn a:close b:turn", "", "b:turn", "a:turn a:turn", growth{}},
+	{"extending", extending(5), left("publish extend"), "a:turn b:turn a:turn a:close b:turn b:close", "a:turn", "b:turn", "a:turn a:turn", growth{}},
+	{"extending after extending", extending(5), left("publish extend"), "b:turn b:turn a:idle a:turn b:idle", "b:turn", "b:turn", "a:turn a:turn", growth{}},
+	{"making the journal", extending(3), left("publish close"), "a:turn b:turn a:turn", "", "b:turn", "a:turn a:turn", growth{}},
+	{"a full journal", extending(1), left("publish extend"), "b:turn a:turn b:turn a:turn", "", "b:turn", "a:turn a:turn", growth{}},
+	{"checkpoints", extending(4), left("publish extend"), "a:turn b:checkpoint a:turn b:turn", "a:turn", "b:checkpoint", "a:turn a:turn", growth{}},
+	{"synced", synced(5), left("publish extend"), "a:turn b:turn a:turn", "a:turn", "b:turn", "a:turn", growth{}},
+	{"closing", extending(roomy), left("publish extend close"), "a:turn b:turn b:close a:turn", "a:turn b:turn", "b:close", "a:turn a:close", growth{}},
+	{"a third settles a publish", publishing, left("publish close"), "a:turn b:turn c:turn a:turn", "a:turn", "b:turn", "c:looks a:turn", growth{}},
+	{"a third settles an extend", extending(5), left("publish extend"), "a:turn b:turn c:turn a:turn", "a:turn", "b:turn", "c:looks a:turn", growth{}},
+	{"opening", extending(5), left("publish extend"), "b:close a:turn b:open a:turn b:turn", "b:close a:turn", "b:open", "a:turn a:turn", growth{}},
 }
 
-func sharedPlan(c *C, o pawl.Options, setup, do Func) {
+func sharedPlan(c *C, tt handOver, do Func) {
 	pawlPlan(c)
-	if setup != nil {
-		c.Setup(with(o, setup))
+	if tt.setup != nil {
+		c.Setup(with(tt.opts, tt.setup))
 	}
-	c.Do(with(shared(o), do))
-	c.Recover(with(o, c.recover))
+	c.Do(with(shared(tt.opts), do))
+	if tt.growth.receipts {
+		c.Recover(grows("commit commit"))
+	}
+	c.Recover(with(tt.opts, c.recover))
+	tt.growth.around(c)
 }
 
 // TestHandOver explores two processes that share a store: while both live, and with one
@@ -157,19 +166,21 @@ func sharedPlan(c *C, o pawl.Options, setup, do Func) {
 // for three of four calls, unless -crash.long.
 func TestHandOver(t *testing.T) {
 	for _, tt := range handOvers {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Run("alive", func(t *testing.T) {
-				Run(t, func(c *C) {
-					sharedPlan(c, tt.opts, tt.setup, pairing(tt.script))
-					c.RecoverTwice()
-					if raced || testing.Short() {
-						c.Depth(1)
-					}
-				})
-			})
-			t.Run("killed", func(t *testing.T) { killedInTurn(t, tt) })
-		})
+		t.Run(tt.name, tt.explore)
 	}
+}
+
+func (tt handOver) explore(t *testing.T) {
+	t.Run("alive", func(t *testing.T) {
+		Run(t, func(c *C) {
+			sharedPlan(c, tt, pairing(tt.script))
+			c.RecoverTwice()
+			if raced || testing.Short() {
+				c.Depth(1)
+			}
+		})
+	})
+	t.Run("killed", func(t *testing.T) { killedInTurn(t, tt) })
 }
 
 // killedInTurn explores a hand-over after b was killed, for each of its calls.
@@ -203,7 +214,7 @@ func killedInTurn(t *testing.T, tt handOver) {
 			continue
 		}
 		c := newC()
-		sharedPlan(c, tt.opts, tt.setup, func(ctx context.Context, p *Process) error {
+		sharedPlan(c, tt, func(ctx context.Context, p *Process) error {
 			pr, err := dies(ctx, p)
 			if err != nil {
 				return err
@@ -219,10 +230,10 @@ func killedInTurn(t *testing.T, tt handOver) {
 		if f != nil {
 			t.Fatal(x.report(t.Name(), f))
 		}
-		probe := c.plan.play(root.machine.Snapshot(), root.claims, with(shared(tt.opts), func(ctx context.Context, p *Process) error {
+		probe := c.plan.play(root.machine.Snapshot(), root.claims, growing(tt.growth, with(shared(tt.opts), func(ctx context.Context, p *Process) error {
 			_, err := dies(ctx, p)
 			return err
-		}), start{})
+		})), start{})
 		if err := probe.verdict("the workload"); err != nil {
 			t.Fatalf("up to where b is killed, before its call %d: %v", at, err)
 		}
@@ -280,7 +291,7 @@ func TestHandOverFaults(t *testing.T) {
 	for _, tt := range handOvers[:7] {
 		t.Run(tt.name, func(t *testing.T) {
 			Run(t, func(c *C) {
-				sharedPlan(c, tt.opts, tt.setup, nil)
+				sharedPlan(c, tt, nil)
 				c.Do(with(shared(tt.opts), stubbornPair(tt.before+" "+tt.dies+" "+tt.after)))
 				c.Depth(1)
 				c.Faults(FaultsInDo, 1)
