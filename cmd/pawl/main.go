@@ -1,0 +1,141 @@
+// Command pawl looks at stores, writes to them, and keeps them.
+//
+//	pawl COMMAND [flags] [arguments]
+//
+// The store is named by --store and --trust, or by PAWL_STORE and PAWL_TRUST. `pawl help`
+// lists the commands, `pawl help COMMAND` says what one does; docs/cli.md has the JSON and
+// the exit codes.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-5cdcd42d/pawl"
+)
+
+// command is one word that pawl understands.
+type command struct {
+	name string
+	args string // after the flags, for the help
+	what string // one line
+	more string // the rest of its help
+	run  func(ctx context.Context, c *call) error
+
+	flags   func(*flag.FlagSet) // its own; may be nil
+	nowhere bool                // it needs no store
+}
+
+// call is one run of a command.
+type call struct {
+	in       io.Reader
+	out, err io.Writer
+	terminal bool // err is one
+	env      func(string) string
+
+	store, trust, name string
+	json               bool
+	wait               time.Duration
+	args               []string
+}
+
+// usage is an error of how pawl was called.
+type usage struct{ text string }
+
+func (u usage) Error() string { return u.text }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	c := &call{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr), env: os.Getenv}
+	os.Exit(c.main(ctx, os.Args[1:]))
+}
+
+// main runs pawl with its arguments and returns the exit code.
+func (c *call) main(ctx context.Context, args []string) int {
+	err := c.dispatch(ctx, args)
+	if err == nil {
+		return exitOK
+	}
+	var u usage
+	if errors.As(err, &u) {
+		fmt.Fprintf(c.err, "pawl: %s\n", u.text)
+		return exitUsage
+	}
+	c.fail(err)
+	return exitCode(err)
+}
+
+func (c *call) dispatch(ctx context.Context, args []string) error {
+	// The command may come after flags that are for all of them.
+	i := 0
+	for i < len(args) && strings.HasPrefix(args[i], "-") && !slices.Contains([]string{"-h", "--help", "-help"}, args[i]) {
+		if _, value := globalFlags[strings.TrimLeft(args[i], "-")]; value && i+1 < len(args) {
+			i++
+		}
+		i++
+	}
+	if i == len(args) || strings.HasPrefix(args[i], "-") || args[i] == "help" {
+		return c.help(args[min(i, len(args)):])
+	}
+	cmd := find(args[i])
+	if cmd == nil {
+		return usage{fmt.Sprintf("there is no command %q; pawl help lists them", args[i])}
+	}
+	fs := c.flagSet(cmd)
+	var text strings.Builder
+	fs.SetOutput(&text)
+	err := fs.Parse(slices.Concat(args[:i], args[i+1:]))
+	if errors.Is(err, flag.ErrHelp) {
+		return c.helpOn(cmd)
+	}
+	if err != nil {
+		return usage{fmt.Sprintf("%v; pawl help %s", err, cmd.name)}
+	}
+	c.args = fs.Args()
+	if !cmd.nowhere && (c.store == "" || c.trust == "") {
+		return usage{fmt.Sprintf("%s needs --store and --trust, or PAWL_STORE and PAWL_TRUST", cmd.name)}
+	}
+	if want := len(strings.Fields(cmd.args)); len(c.args) != want && !strings.Contains(cmd.args, "[") {
+		return usage{fmt.Sprintf("%s takes %d arguments, not %d: pawl %s %s", cmd.name, want, len(c.args), cmd.name, cmd.args)}
+	}
+	return cmd.run(ctx, c)
+}
+
+// globalFlags are those that take a value, and that every command knows.
+var globalFlags = map[string]bool{"store": true, "trust": true, "name": true, "wait": true}
+
+func (c *call) flagSet(cmd *command) *flag.FlagSet {
+	fs := flag.NewFlagSet(cmd.name, flag.ContinueOnError)
+	fs.BoolVar(&c.json, "json", false, "write JSON, one object a line")
+	fs.StringVar(&c.store, "store", c.env("PAWL_STORE"), "the store `directory`")
+	fs.StringVar(&c.trust, "trust", c.env("PAWL_TRUST"), "the trust `directory`")
+	fs.StringVar(&c.name, "name", c.env("PAWL_NAME"), "the `name` in the trust directory, if it is not that of the store directory")
+	fs.DurationVar(&c.wait, "wait", 0, "how long to wait for another process")
+	if cmd.flags != nil {
+		cmd.flags(fs)
+	}
+	return fs
+}
+
+// options are those of the store.
+func (c *call) options() *pawl.Options {
+	return &pawl.Options{Name: c.name, MustExist: true, LockWait: c.wait}
+}
+
+func find(name string) *command {
+	for _, cmd := range commands {
+		if cmd.name == name {
+			return cmd
+		}
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/seed-5cdcd42d/pawl"
+)
+
+func statusCommand() *command {
+	return &command{
+		name: "status",
+		what: "what trust says, what is there, and what Open would do",
+		more: `
+It takes no lock and writes nothing, so it works beside a live writer and on any damage.
+The exit code is 0 when Open would serve or make the store, and else that of its error.`,
+		run: func(ctx context.Context, c *call) error {
+			o := c.options()
+			o.MustExist = false
+			r, err := pawl.Inspect(ctx, c.store, c.trust, o)
+			if err != nil {
+				return err
+			}
+			if c.json {
+				if err := c.object(r); err != nil {
+					return err
+				}
+			} else {
+				c.status(r)
+			}
+			if r.Err != nil {
+				return shown{r.Err}
+			}
+			return nil
+		},
+	}
+}
+
+// shown is an error that was shown already; only its exit code is left to give.
+type shown struct{ err error }
+
+func (s shown) Error() string { return s.err.Error() }
+func (s shown) Unwrap() error { return s.err }
+
+func (c *call) status(r *pawl.Report) {
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(c.out, "%-11s%s\n", what, fmt.Sprintf(format, args...))
+	}
+	line("store", "%s", safe(r.Dir))
+	line("trust", "%s", safe(r.Trust))
+	verdicts := map[string]string{
+		"create": "there is no store; Open would make one", "clean": "good: Open serves the confirmed state",
+		"landed": "a commit was cut off and is there whole; Open keeps it", "not landed": "a commit was cut off and is not there; Open goes on without it",
+		"refuse": "Open refuses", "changing": "a writer is at work; ask again",
+	}
+	line("verdict", "%s", verdicts[r.Verdict])
+	if r.StoreID != "" {
+		line("id", "%s", r.StoreID)
+		line("confirmed", "%s", rootLine(r.Confirmed))
+	}
+	if r.Pending != (pawl.Root{}) {
+		line("pending", "%s", rootLine(r.Pending))
+		if len(r.Commits) > 0 {
+			var ids []string
+			for _, id := range r.Commits {
+				ids = append(ids, safe(id))
+			}
+			line("", "commits %s", clip(strings.Join(ids, ", "), columns-11))
+		}
+	}
+	if r.Found != r.Confirmed || r.Err != nil {
+		line("found", "%s", rootLine(r.Found))
+	}
+	if r.Verdict == "clean" || r.Verdict == "landed" || r.Verdict == "not landed" {
+		closed := "no: in use, or its process was killed"
+		if r.Closed {
+			closed = "yes"
+		}
+		line("closed", "%s", closed)
+	}
+	if r.Bytes > 0 {
+		line("entries", "%d", r.Entries)
+		line("parts", "%d", len(r.Parts))
+		space := fmt.Sprintf("bundle %s", size(r.Bytes))
+		if r.Journal > 0 {
+			space += fmt.Sprintf(", journal %s", size(r.Journal))
+		}
+		if r.Segments > 0 {
+			space += fmt.Sprintf(", %d segments", r.Segments)
+		}
+		if r.PartFiles > 0 {
+			space += fmt.Sprintf(", %d parts in files", r.PartFiles)
+		}
+		if r.FileBytes > 0 {
+			space += fmt.Sprintf(" (%s)", size(r.FileBytes))
+		}
+		line("space", "%s", space)
+	}
+	if r.Schema != 0 || r.Program != "" {
+		line("program", "%s, schema %d", safe(r.Program), r.Schema)
+	}
+	for _, list := range []struct {
+		what, say string
+		names     []string
+	}{
+		{"missing", "named by the bundle, and not there", r.Missing},
+		{"leftovers", "of killed processes; Open sweeps them", r.Temps},
+		{"unknown", "not made by pawl, left alone", r.Unknown},
+	} {
+		if len(list.names) == 0 {
+			continue
+		}
+		line(list.what, "%s", list.say)
+		for i, name := range list.names {
+			if i == 10 {
+				line("", "and %d more", len(list.names)-i)
+				break
+			}
+			line("", "%s", safe(name))
+		}
+	}
+	if r.Broken > 0 {
+		line("torn", "%d records of the trust file, which is normal after a power cut", r.Broken)
+	}
+	if r.Err != nil {
+		fmt.Fprintln(c.out)
+		c2 := *c
+		c2.err = c.out
+		c2.fail(r.Err)
+	}
+}
+
+func rootLine(r pawl.Root) string {
+	if r == (pawl.Root{}) {
+		return "nothing"
+	}
+	at := fmt.Sprintf("bundle %d", r.Epoch)
+	if r.Journal > 0 {
+		at += fmt.Sprintf(" and %s of its journal", size(r.Journal))
+	}
+	return fmt.Sprintf("revision %d, %s\n%11s%s", r.Revision, at, "", r.Digest)
+}
