@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -159,6 +160,9 @@ func TestGroupCommitsBesideCompact(t *testing.T) {
 }
 
 func TestGroupCommitsBesideSealingShared(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("what one Store keeps open for Views the other cannot remove there, nor can the test")
+	}
 	inMemory(t)
 	for name, keep := range map[string]uint64{"sealing": 0, "compact": 9} {
 		t.Run(name, func(t *testing.T) {
