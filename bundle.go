@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 )
 
 // The bundle is one whole state in one file, only ever replaced whole. Its SHA-256
@@ -256,6 +257,9 @@ func decodeBundle(b []byte, dir *directory) (*state, header, error) {
 		d.digest(&p.ref.digest)
 		inFile := d.err == nil && kind[0] == partInFile && h.incompatible&flagFiles != 0
 		if inFile {
+			if p.ref.size > math.MaxInt64 {
+				d.fail(fmt.Errorf("part %q has a size that no file has", p.ref.name))
+			}
 			if p.file = files[p.ref.digest]; p.file == nil {
 				p.file = newPartFile(p.ref.digest, dir)
 				files[p.ref.digest] = p.file

@@ -141,6 +141,27 @@ func TestInlineRaised(t *testing.T) {
 	must(t, err, s.Checkpoint(r.ctx()), s.Close())
 }
 
+// A bundle that names a part of a size that no file has is refused, and nothing of that size
+// is made of one that is read (contract 11).
+func TestPartOfNoSize(t *testing.T) {
+	r := newRig(t)
+	r.opts = &Options{CheckpointEvery: 1, Limits: Limits{Inline: 1}}
+	s := r.mustOpen()
+	_, err := s.Commit(r.ctx(), Change{Put: map[string][]byte{"a": []byte("aa")}})
+	must(t, err)
+	p := s.state.Load().parts["a"]
+	p.ref.size = 1<<64 - 1
+	if _, e := p.bytes(); e == nil || e.Kind != ErrDamaged {
+		t.Error(e)
+	}
+	st := *s.state.Load()
+	st.parts = map[string]part{"a": p}
+	if _, _, err := decodeBundle(encodeBundle(&st), new(directory)); err == nil || !strings.Contains(err.Error(), "no file has") {
+		t.Error(err)
+	}
+	must(t, s.Close())
+}
+
 // A Reader that does not come to be holds nothing open: the rig looks.
 func TestReaderOfAnotherSchema(t *testing.T) {
 	r := newRig(t)

@@ -156,6 +156,9 @@ func (p *part) read(ctx context.Context, piece func([]byte)) *Error {
 		if err == nil && uint64(info.Size) != p.ref.size {
 			err = fmt.Errorf("it has %d bytes, and part %q has %d", info.Size, p.ref.name, p.ref.size)
 		}
+		if err != nil {
+			return err
+		}
 		room := make([]byte, min(verifyStep, int64(p.ref.size)))
 		for at := int64(0); err == nil && at < int64(p.ref.size); at += int64(len(room)) {
 			if ctx.Err() != nil {
