@@ -10,7 +10,7 @@ import (
 // only ever appended.
 type auditLine struct {
 	Time    time.Time `json:"time"`
-	Event   string    `json:"event"` // "unclean", "settle", "program", "migrate"
+	Event   string    `json:"event"` // "unclean", "settle", "program", "migrate", or that of a Ruling
 	Store   string    `json:"store"`
 	Process string    `json:"process"`
 	// Outcome is "landed" or "not landed" for a settled intent.
@@ -21,6 +21,13 @@ type auditLine struct {
 	// From and To are programs, or schemas.
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
+	// What an operator has decided: about which digest, why, what was given up, and which
+	// files are in quarantine since.
+	Digest   *Digest  `json:"digest,omitempty"`
+	Reason   string   `json:"reason,omitempty"`
+	LostFrom Revision `json:"lost_from,omitempty"`
+	LostTo   Revision `json:"lost_to,omitempty"`
+	SetAside []string `json:"set_aside,omitempty"`
 }
 
 // appendAudit adds a line to the audit file, durably. An error is for the caller to

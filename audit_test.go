@@ -26,6 +26,11 @@ type auditRecord struct {
 	Pending   *pawl.Root
 	Commits   []string
 	From, To  string
+	Digest    *pawl.Digest
+	Reason    string
+	LostFrom  pawl.Revision `json:"lost_from"`
+	LostTo    pawl.Revision `json:"lost_to"`
+	SetAside  []string      `json:"set_aside"`
 }
 
 // auditOf reads the audit lines of a store: each is a JSON object on a line of its

@@ -524,7 +524,7 @@ func TestBadBundle(t *testing.T) {
 			{"version 2", withHeader(s.bundle, 8, 2), []error{pawl.ErrVersion}},
 			{"version 4294967295", withHeader(s.bundle, 8, 1<<32-1), []error{pawl.ErrVersion}},
 			{"an unknown read-only-compatible flag", withHeader(s.bundle, 16, 1<<31), []error{pawl.ErrVersion}},
-			{"an unknown incompatible flag", withHeader(s.bundle, 20, 2), []error{pawl.ErrVersion}},
+			{"an unknown incompatible flag", withHeader(s.bundle, 20, 4), []error{pawl.ErrVersion}},
 			// Known to be harmless, but trust does not name the file that it is in.
 			{"an unknown compatible flag", withHeader(s.bundle, 12, 1), unknown},
 			{"a reserved byte set", withHeader(s.bundle, 248, 1), broken},

@@ -21,7 +21,7 @@ import (
 //	 12  u32 compatible flags: who does not know one may read and write
 //	 16  u32 read-only-compatible flags: who does not know one may read
 //	 20  u32 incompatible flags: who does not know one must stop. 1: there are files that
-//	     the bundle names, segments or parts
+//	     the bundle names, segments or parts; 2: revisions were given up
 //	 24  u32 reserved, 0
 //	 28  u64 length of the file
 //	 36  16  store id
@@ -45,7 +45,8 @@ const (
 	formatVersion = 1
 	headerSize    = 256
 
-	flagFiles = 1 << 0 // incompatible: the bundle names files
+	flagFiles   = 1 << 0 // incompatible: the bundle names files
+	flagGivenUp = 1 << 1 // incompatible: one of the segments stands for revisions that were given up
 
 	partInline = 0
 	partInFile = 1
@@ -141,6 +142,9 @@ func encodeBundle(s *state) []byte {
 	if s.files() {
 		h.incompatible = flagFiles
 	}
+	if s.gaveUp() {
+		h.incompatible |= flagGivenUp
+	}
 	w := writer{make([]byte, 0, size)}
 	w.bytes(h.encode(bundleMagic))
 
@@ -194,7 +198,7 @@ func decodeHeader(b []byte, magic, what string) (header, error) {
 	h.compatible, h.readonly, h.incompatible = d.u32(), d.u32(), d.u32()
 	known := uint32(0)
 	if magic == bundleMagic {
-		known = flagFiles
+		known = flagFiles | flagGivenUp
 	}
 	if h.version != formatVersion || h.readonly != 0 || h.incompatible&^known != 0 {
 		return h, newerFormat(what, h.version, h.readonly, h.incompatible)
@@ -291,6 +295,9 @@ func decodeBundle(b []byte, dir *directory) (*state, header, error) {
 		if d.err == nil && !s.files() {
 			d.fail(errorString("it says that it names files, and names none"))
 		}
+	}
+	if d.err == nil && s.gaveUp() != (h.incompatible&flagGivenUp != 0) {
+		d.fail(errorString("its flags do not say whether revisions were given up"))
 	}
 	s.base.revision = Revision(d.u64())
 	s.base.nextSeq = Seq(d.u64())

@@ -96,7 +96,7 @@ func (g *segment) remakeIDs(l *layout, w *segmentWriter) *Error {
 	for ; len(b) > 0; b = b[idRow:] {
 		w.ids = append(w.ids, sealedID{binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint32(b[8:])})
 	}
-	w.row.end, w.row.flags = g.end, rowForgotten
+	w.row.end, w.row.flags = g.end, rowForgotten|g.flags&rowGivenUp
 	return nil
 }
 

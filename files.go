@@ -90,7 +90,7 @@ type directory struct {
 	alone  bool        // whoever writes here holds the lock: there is one temp at a time
 	counts *counts
 
-	segments, parts folder // within the store directory
+	segments, parts, aside folder // within the store directory
 }
 
 // Sync makes the names in the directory durable. It is tried once: after a failed

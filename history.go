@@ -33,6 +33,9 @@ func (s *state) historyAt(r Revision) (Digest, bool, error) {
 	if r == g.end.revision {
 		return g.end.history, true, nil
 	}
+	if g.givenUp() {
+		return Digest{}, false, nil
+	}
 	if g.forgotten() {
 		return Digest{}, false, forgotten(r)
 	}
@@ -41,6 +44,17 @@ func (s *state) historyAt(r Revision) (Digest, bool, error) {
 		return history, false, e
 	}
 	return history, true, nil
+}
+
+// gaveUp reports whether the history has left another one.
+func (s *state) gaveUp() bool { return slices.ContainsFunc(s.sealed, (*segment).givenUp) }
+
+// relapseHint is what to do about a version that was shown and is not part of the history.
+func (s *state) relapseHint(v Version) string {
+	if s.gaveUp() && v.Revision <= s.version().Revision {
+		return hintGivenUp
+	}
+	return hintRolledBack
 }
 
 // holds reports whether a version is part of the history.

@@ -51,8 +51,9 @@ type Report struct {
 	FileBytes int64    `json:"file_bytes,omitempty"` // what these have, by the bundle
 	Missing   []string `json:"missing,omitempty"`    // those that are not there, or no files; Verify looks into them
 
-	Temps   []string `json:"temps,omitempty"`   // temps, segments and files of parts that nothing names: left by killed processes; Open sweeps them
-	Unknown []string `json:"unknown,omitempty"` // names in the store directory that pawl did not make
+	Temps   []string `json:"temps,omitempty"`      // temps, segments and files of parts that nothing names: left by killed processes; Open sweeps them
+	Aside   []string `json:"quarantine,omitempty"` // what was set aside; pawl leaves it alone
+	Unknown []string `json:"unknown,omitempty"`    // names in the store directory that pawl did not make
 }
 
 // Inspect describes a store without opening it: no lock is taken, nothing is
@@ -191,11 +192,18 @@ func (r *Report) listStore(d *directory, f *found) error {
 		switch {
 		case isTemp(tempPrefix, name):
 			r.Temps = append(r.Temps, name)
-		case err == nil && info.Mode.IsDir() && (name == segmentsName || name == partsName):
+		case err == nil && info.Mode.IsDir() && (name == segmentsName || name == partsName || name == asideName):
 			// looked into below
 		case name != lockName && name != bundleName && !journal:
 			r.Unknown = append(r.Unknown, printable(name))
 		}
+	}
+	aside, err := d.aside.names()
+	if err != nil {
+		return fmt.Errorf("%s: %w", printable(d.aside.path()), err)
+	}
+	for _, name := range aside {
+		r.Aside = append(r.Aside, printable(name))
 	}
 	wanted := map[string]*keptFile{}
 	if f.state != nil {

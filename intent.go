@@ -57,7 +57,15 @@ func (t *trustFile) read() error {
 	}
 	t.ring, t.info = ring, info
 	t.newest, t.broken, err = decodeRing(ring)
+	if err == nil && t.newest.removing {
+		err = removing()
+	}
 	return err
+}
+
+// removing is the error for a store that nobody is to use any more.
+func removing() *Error {
+	return &Error{Kind: ErrMissing, Hint: hintRemoving, Cause: errorString("somebody has begun to remove this store")}
 }
 
 // bytes reads the file, whatever is in it, if it is a file of the right size.

@@ -21,6 +21,7 @@ const (
 
 	segmentsName = "segments" // directories in the store directory
 	partsName    = "parts"
+	asideName    = "quarantine"
 )
 
 // errorString is an error made of text that is written here.

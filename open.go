@@ -35,10 +35,7 @@ func Open(ctx context.Context, dir, trustDir string, opts *Options) (*Store, err
 	if err != nil {
 		return nil, fail("open", dir, err)
 	}
-	s := &Store{site: site{at: at, opts: o, counts: new(counts)}, turn: make(chan struct{}, 1)}
-	s.queue.hash = sha256.New()
-	s.turn <- struct{}{}
-	s.lull.Lock()
+	s := newStore(at, o)
 	opened := false
 	defer func() {
 		if !opened { // Migrate, or a logger, panics
@@ -62,6 +59,15 @@ func Open(ctx context.Context, dir, trustDir string, opts *Options) (*Store, err
 	s.openTime = time.Since(start)
 	s.give()
 	return s, nil
+}
+
+// newStore is a store that nothing was opened of. The caller has the turn.
+func newStore(at place, o Options) *Store {
+	s := &Store{site: site{at: at, opts: o, counts: new(counts)}, turn: make(chan struct{}, 1)}
+	s.queue.hash = sha256.New()
+	s.turn <- struct{}{}
+	s.lull.Lock()
+	return s
 }
 
 // open takes what the store needs, in the fixed order trust before store, and

@@ -298,7 +298,7 @@ func (r *Reader) relapse(st *state) *Error {
 	}
 	t := &r.seen.newest
 	return &Error{Path: r.at.dir, Kind: ErrRolledBack, Trusted: t.confirmed, Pending: t.pending,
-		Cause: fmt.Errorf("this reader has returned %s", r.least), Hint: hintRolledBack}
+		Cause: fmt.Errorf("this reader has returned %s", r.least), Hint: st.relapseHint(r.least)}
 }
 
 // stirred reports whether the trust file is another than the one by which what is

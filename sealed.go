@@ -34,6 +34,10 @@ func newSegment(store storeID, from origin, r row, dir *directory) *segment {
 // forgotten says that only the ids of its commits are left.
 func (g *segment) forgotten() bool { return g.flags&rowForgotten != 0 }
 
+// givenUp says that its revisions are none of this history: it stands where another one
+// went on, which an operator has given up.
+func (g *segment) givenUp() bool { return g.flags&rowGivenUp != 0 }
+
 // layout reads the footer, and holds it against the digest that the bundle names.
 func (g *segment) layout() (*layout, *Error) {
 	g.mu.Lock()

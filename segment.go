@@ -51,7 +51,8 @@ const (
 //
 //	u64 revision, u64 next seq, 32 history digest after its last commit
 //	u64 size of the file, u32 of that the footer
-//	u32 flags: 1 its commits were forgotten, 2 entries of some were dropped
+//	u32 flags: 1 its commits were forgotten, 2 entries of some were dropped, 4 (with 1)
+//	its revisions were given up: they are those of a history that this one has left
 //	u64 number of entries in it
 //	32  SHA-256 of the footer
 type row struct {
@@ -68,6 +69,7 @@ const (
 
 	rowForgotten = 1 << 0
 	rowDropped   = 1 << 1
+	rowGivenUp   = 1 << 2
 )
 
 func (r *row) encode(w *writer) {
@@ -93,7 +95,7 @@ func decodeRow(d *reader, from origin) (r row) {
 	case d.err != nil:
 	case r.end.revision <= from.revision || r.end.nextSeq < from.nextSeq || r.entries > uint64(r.end.nextSeq-from.nextSeq):
 		d.fail(fmt.Errorf("a segment up to revision %d does not go on from revision %d", r.end.revision, from.revision))
-	case r.flags&^(rowForgotten|rowDropped) != 0 || r.flags&rowForgotten != 0 && r.entries != 0:
+	case r.flags&^(rowForgotten|rowDropped|rowGivenUp) != 0 || r.flags&rowForgotten != 0 && r.entries != 0 || r.flags&rowGivenUp != 0 && r.flags != rowGivenUp|rowForgotten:
 		d.fail(fmt.Errorf("the segment up to revision %d has flags %#x", r.end.revision, r.flags))
 	case r.size < headerSize+footerHead+sha256.Size || foot != footerSize(r.size-foot):
 		d.fail(fmt.Errorf("a segment of %d bytes cannot have a footer of %d", r.size, foot))

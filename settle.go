@@ -295,7 +295,7 @@ func (s *Store) relapse(st *state, t *trustRecord, f *found) *Error {
 		return fail("", s.at.dir, err)
 	}
 	return &Error{Path: s.at.dir, Kind: ErrRolledBack, Trusted: t.confirmed, Pending: t.pending, Found: f.root,
-		Cause: fmt.Errorf("this process has seen %s", v), Hint: hintRolledBack}
+		Cause: fmt.Errorf("this process has seen %s", v), Hint: st.relapseHint(v)}
 }
 
 // Recover settles a store that is in doubt, in place, under the locks that it holds or,

@@ -361,7 +361,7 @@ func newerJournal(raw []byte) []byte {
 // newerBundle is a bundle with a flag that this program does not know.
 func newerBundle(raw []byte) []byte {
 	b := bytes.Clone(raw)
-	b[20] = 2
+	b[20] = 4
 	for _, end := range []int{headerSize - 4, len(b) - 4} {
 		binary.LittleEndian.PutUint32(b[end:], crc32.Checksum(b[:end], castagnoli))
 	}

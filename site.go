@@ -45,6 +45,7 @@ func (s *site) openDir(path, temp string) (*directory, error) {
 	dir := &directory{Dir: d, fsys: s.at.fsys, temp: temp, alone: temp != tempPrefix, counts: s.counts}
 	dir.segments = folder{in: dir, name: segmentsName, ours: isSegment}
 	dir.parts = folder{in: dir, name: partsName, ours: isPartFile}
+	dir.aside = folder{in: dir, name: asideName, ours: func(string) bool { return false }}
 	if err := s.inspectDir(dir); err != nil {
 		d.Close()
 		return nil, fail("", path, err)
@@ -166,7 +167,7 @@ func (s *site) bundlePath() string { return filepath.Join(s.at.dir, bundleName) 
 func (s *site) closeDirs() error {
 	var errs []error
 	if s.dir != nil {
-		errs = append(errs, s.dir.segments.close(), s.dir.parts.close())
+		errs = append(errs, s.dir.segments.close(), s.dir.parts.close(), s.dir.aside.close())
 	}
 	for _, d := range []*directory{s.dir, s.trustDir} {
 		if d != nil {

@@ -32,7 +32,7 @@ import (
 // store, which has no "history" line. "history" is the history digest of the
 // confirmed state. "pending" and "commits" (how many the intent holds, and the ids
 // that fit) are there only while an intent is. "state closed" means that the last
-// writer closed the store. "path" is where the store was created, for messages
+// writer closed the store, "state removing" that somebody has begun to remove it. "path" is where the store was created, for messages
 // only. "sum" is the SHA-256 of all lines above it; the first line and this one
 // keep their meaning in every version.
 const (
@@ -56,6 +56,7 @@ type trustRecord struct {
 	commits    int    // how many the intent holds
 	ids        []string
 	closed     bool
+	removing   bool
 	path       string // quoted
 }
 
@@ -117,6 +118,9 @@ func (r *trustRecord) appendSlot(b []byte) []byte {
 	state := "open"
 	if r.closed {
 		state = "closed"
+	}
+	if r.removing {
+		state = "removing"
 	}
 	b = append(append(append(b, "state "...), state...), '\n')
 	b = append(append(append(b, "path "...), r.path...), '\n')
@@ -194,7 +198,7 @@ func (r *trustRecord) decodeLine(line string) error {
 	case "commits":
 		return r.scanIDs(value)
 	case "state":
-		r.closed = value == "closed"
+		r.closed, r.removing = value == "closed", value == "removing"
 		return nil
 	case "path":
 		r.path = value

@@ -14,6 +14,7 @@ func init() {
 	commands = []*command{
 		statusCommand(), logCommand(), partsCommand(), catCommand(), historyCommand(), lookupCommand(), verifyCommand(),
 		initCommand(), appendCommand(), putCommand(), compactCommand(), recoverCommand(),
+		backupCommand(), restoreCommand(), adoptCommand(), quarantineCommand(), removeCommand(), renameCommand(), upgradeCommand(),
 		auditCommand(), doctorCommand(), versionCommand(),
 	}
 }

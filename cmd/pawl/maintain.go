@@ -158,26 +158,41 @@ func (c *call) auditLine(line []byte) error {
 		return err
 	}
 	var a struct {
-		Time, Event, Outcome, Process, From, To string
-		Confirmed                               struct{ Revision uint64 }
-		Pending                                 *struct{ Revision uint64 }
-		Commits                                 []string
+		Time, Event, Outcome, Process, From, To, Reason string
+		LostFrom                                        uint64   `json:"lost_from"`
+		LostTo                                          uint64   `json:"lost_to"`
+		SetAside                                        []string `json:"set_aside"`
+		Confirmed                                       struct{ Revision uint64 }
+		Pending                                         *struct{ Revision uint64 }
+		Commits                                         []string
 	}
 	if json.Unmarshal(line, &a) != nil {
 		_, err := fmt.Fprintf(c.out, "not whole: %s\n", safe(string(line)))
 		return err
 	}
 	text := fmt.Sprintf("%s  %s", safe(a.Time), safe(a.Event))
-	if a.Pending != nil {
+	if a.Pending != nil && a.Outcome != "" {
 		text += fmt.Sprintf(" of revision %d: %s", a.Pending.Revision, safe(a.Outcome))
 	}
 	if a.From != "" || a.To != "" {
 		text += fmt.Sprintf(" from %s to %s", safe(a.From), safe(a.To))
 	}
 	text += fmt.Sprintf(", at revision %d, by %s", a.Confirmed.Revision, safe(a.Process))
+	if a.LostTo != 0 {
+		text += fmt.Sprintf("; revisions %d to %d given up", a.LostFrom, a.LostTo)
+	}
+	if len(a.SetAside) > 0 {
+		text += fmt.Sprintf("; %d files set aside", len(a.SetAside))
+	}
+	if a.Reason != "" {
+		text += "; because: " + safe(a.Reason)
+	}
 	_, err := fmt.Fprintln(c.out, text)
 	return err
 }
+
+// format is the only one that there is.
+const format = 1
 
 func versionCommand() *command {
 	return &command{
@@ -193,7 +208,7 @@ func versionCommand() *command {
 				Format int    `json:"format"`
 				Go     string `json:"go"`
 				System string `json:"system"`
-			}{version, 1, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			}{version, format, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			if c.json {
 				return c.object(v)
 			}

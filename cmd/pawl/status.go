@@ -106,6 +106,7 @@ func (c *call) status(r *pawl.Report) {
 	}{
 		{"missing", "named by the bundle, and not there", r.Missing},
 		{"leftovers", "of killed processes; Open sweeps them", r.Temps},
+		{"quarantine", "set aside, left alone", r.Aside},
 		{"unknown", "not made by pawl, left alone", r.Unknown},
 	} {
 		if len(list.names) == 0 {

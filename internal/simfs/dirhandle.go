@@ -82,21 +82,39 @@ func (d *dirHandle) run(c Call, name string, f func(c *Call, ino int32) error) e
 			names = append(names, c.To)
 		}
 		for _, name := range names {
-			if err := badName(name); err != nil {
-				return d.p.violate(c, "%w", err)
+			sub, rest, two := strings.Cut(name, "/")
+			if !two || c.Op != OpLink {
+				rest = sub
 			}
-			if len(name) > 255 {
-				return pathError(c, syscall.ENAMETOOLONG)
+			for _, name := range []string{sub, rest} {
+				if err := badName(name); err != nil {
+					return d.p.violate(c, "%w", err)
+				}
+				if len(name) > 255 {
+					return pathError(c, syscall.ENAMETOOLONG)
+				}
+			}
+			if sub != rest && d.p.m.nodes[d.node().lookup(sub)].d == nil {
+				return pathError(c, syscall.ENOENT)
 			}
 		}
 		if err := d.p.unreadRule(c, name); err != nil {
 			return d.p.violate(c, "%w", err)
 		}
-		if err := f(c, d.node().lookup(name)); err != nil {
+		in, last := d.below(name)
+		if err := f(c, d.p.m.nodes[in].d.lookup(last)); err != nil {
 			return pathError(c, err)
 		}
 		return nil
 	})
+}
+
+// below finds the directory that a name is in, and its last element there.
+func (d *dirHandle) below(name string) (ino int32, last string) {
+	if sub, rest, two := strings.Cut(name, "/"); two {
+		return d.node().lookup(sub), rest
+	}
+	return d.ino, name
 }
 
 // unreadRule keeps what SetUnread promises.
@@ -249,17 +267,18 @@ func (d *dirHandle) Link(oldname, newname string) error {
 	c.Op, c.To = OpLink, toName(newname)
 	return d.run(c, oldname, func(c *Call, ino int32) error {
 		m := d.p.m
+		in, last := d.below(newname)
 		switch err := d.mayAdd(); {
 		case ino == 0:
 			return syscall.ENOENT
 		case err != nil:
 			return err
-		case d.node().lookup(newname) != 0:
+		case m.nodes[in].d.lookup(last) != 0:
 			return syscall.EEXIST
 		case m.nodes[ino].f == nil:
 			return fs.ErrPermission
 		}
-		m.setNames(d.ino, c.ID, false, entry{newname, ino})
+		m.setNames(in, c.ID, false, entry{last, ino})
 		return nil
 	})
 }

@@ -255,14 +255,14 @@ func (d *osDir) OpenLock(name string) (File, error) {
 }
 
 func (d *osDir) Rename(oldname, newname string) error {
-	if err := errors.Join(d.check("rename", oldname), d.check("rename", newname)); err != nil {
+	if err := errors.Join(d.check("rename", oldname), d.checkBelow("rename", newname)); err != nil {
 		return err
 	}
 	return d.failTwo("rename", oldname, newname, rename(d, oldname, newname))
 }
 
 func (d *osDir) Link(oldname, newname string) error {
-	if err := errors.Join(d.check("link", oldname), d.check("link", newname)); err != nil {
+	if err := errors.Join(d.checkBelow("link", oldname), d.checkBelow("link", newname)); err != nil {
 		return err
 	}
 	return d.failTwo("link", oldname, newname, linkError(cause(d.root.Link(oldname, newname))))
@@ -289,6 +289,15 @@ func (d *osDir) check(op, name string) error {
 		return nil
 	}
 	return &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+}
+
+// checkBelow refuses every name that is not one bare element, or two.
+func (d *osDir) checkBelow(op, name string) error {
+	sub, rest, two := strings.Cut(name, "/")
+	if err := d.check(op, sub); err != nil || !two {
+		return err
+	}
+	return d.check(op, rest)
 }
 
 func bareName(name string) bool {

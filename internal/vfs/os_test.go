@@ -185,7 +185,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestBareNames(t *testing.T) {
 	d := open(t, t.TempDir())
-	bad := []string{"", ".", "..", "a/b", "/a", "a/", "../a", "a\x00b"}
+	bad := []string{"", ".", "..", "a/b/c", "/a", "a/", "../a", "./a", "a/..", "a\x00b"}
 	good := []string{"a", "a.b", ".a", "a b", "...a"}
 	if runtime.GOOS == "windows" {
 		bad = append(bad, `a\b`, `C:`, `a:b`, `a:$DATA`, "a.", "a ", "...", "NUL", "com1", "a?", "a*")
@@ -215,8 +215,54 @@ func TestBareNames(t *testing.T) {
 			}
 		}
 	}
+	_, create := d.Create("a/b", 0o600)
+	for op, err := range map[string]error{
+		"Create": create, "Mkdir": d.Mkdir("a/b", 0o700), "Remove": d.Remove("a/b"), "Rename from": d.Rename("a/b", "x"),
+	} {
+		if !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("%s of a name below: %v; want: %v", op, err, fs.ErrInvalid)
+		}
+	}
 	if names, err := d.Names(); err != nil || len(names) != 0 {
 		t.Errorf("Names() = %q, %v; want none", names, err)
+	}
+}
+
+// TestNamesBelow: Link and Rename reach one directory down, never through a link that
+// leads out, and Link replaces nothing there either.
+func TestNamesBelow(t *testing.T) {
+	tmp, out := t.TempDir(), t.TempDir()
+	d := open(t, tmp)
+	for _, name := range []string{"a", "b"} {
+		if err := d.Mkdir(name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(tmp, "a", "x"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(filepath.Join(tmp, "y"), []byte("y"), 0o600), d.Link("a/x", "b/x"), d.Link("y", "b/y")); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Link("y", "b/x"); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a link over a name that is there: %v; want: %v", err, fs.ErrExist)
+	}
+	if err := d.Link("y", "c/x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a link into no directory: %v; want: %v", err, fs.ErrNotExist)
+	}
+	if err := d.Rename("y", "a/y"); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"a/x": "x", "b/x": "x", "b/y": "y", "a/y": "y"} {
+		if b, err := os.ReadFile(filepath.Join(tmp, filepath.FromSlash(name))); string(b) != want || err != nil {
+			t.Errorf("%s holds %q, %v; want %q", name, b, err, want)
+		}
+	}
+	if err := os.Symlink(out, filepath.Join(tmp, "leads out")); err != nil {
+		t.Skipf("no symbolic links here: %v", err)
+	}
+	if errL, errR := d.Link("a/x", "leads out/x"), d.Rename("b", "leads out/b"); errL == nil || errR == nil {
+		t.Errorf("through a link that leads out: link %v, rename %v", errL, errR)
 	}
 }
 

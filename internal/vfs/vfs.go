@@ -95,7 +95,9 @@ type Dir interface {
 	// OpenLock opens a lock file, making it (0600) where there is none.
 	OpenLock(name string) (File, error)
 
-	Rename(oldname, newname string) error // replaces newname
+	// Rename replaces newname. The new name, and both names of Link, may be in a directory
+	// below: "sub/name". Then each of the two directories has a name to be made durable.
+	Rename(oldname, newname string) error
 	// Link gives a file a second name and fails with fs.ErrExist rather than
 	// replace one. The error matches errors.ErrUnsupported where the file system
 	// has no hard links.

@@ -1,0 +1,506 @@
+package pawl
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A backup is a tar stream that holds one state whole:
+//
+//	bundle             as a publish would write it, of epoch 0: it was never published
+//	parts/…            the files that it names, in the order of their names
+//	segments/…         likewise, in the order of history
+//	manifest.json      all of the above with size and SHA-256
+//
+// Headers say nothing that depends on when or where it was made, so the same state in the
+// same files gives the same bytes, and a reader makes those bytes again of what it reads:
+// one that differs anywhere, or ends early, is refused.
+const (
+	manifestName  = "manifest.json"
+	backupVersion = 1
+	mostManifest  = 64 << 20 // bytes of a manifest that are read
+)
+
+// manifest is the last file of a backup.
+type manifest struct {
+	Format   int            `json:"pawl_backup"`
+	Store    string         `json:"store"`
+	Revision Revision       `json:"revision"`
+	History  Digest         `json:"history"`
+	LastSeq  Seq            `json:"last_seq"`
+	Files    []manifestFile `json:"files"`
+}
+
+type manifestFile struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	Digest Digest `json:"digest"`
+}
+
+// BackupInfo says what a backup holds.
+type BackupInfo struct {
+	StoreID string  `json:"store_id"`
+	Version Version `json:"version"`
+	LastSeq Seq     `json:"last_seq"`
+	Files   int     `json:"files"`
+	Bytes   int64   `json:"bytes"`  // of the whole backup
+	Digest  Digest  `json:"digest"` // likewise
+}
+
+// Backup writes the newest acknowledged state to w, whole, as a tar stream that Restore
+// and CheckBackup read. Commits go on meanwhile, and are not in it. Everything is held
+// against its digest while it is read: damage is ErrDamaged, and never gets into a backup.
+//
+// When it returns nil, all was written to w; that w has it safe is for the caller to see
+// to. After an error what was written is not a backup, and is refused as one.
+func (s *Store) Backup(ctx context.Context, w io.Writer) error {
+	if err := s.backup(ctx, w); err != nil {
+		return fail("backup", s.at.dir, err)
+	}
+	return nil
+}
+
+func (s *Store) backup(ctx context.Context, w io.Writer) error {
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	var ev evidence
+	err := s.join(ctx)
+	if err == nil {
+		ev, err = s.openForVerify()
+	}
+	s.give()
+	defer ev.close()
+	if err != nil {
+		return err
+	}
+	return ev.backup(ctx, w, s.dir, s.opts.Limits.Inline)
+}
+
+// Backup writes the newest state that can be told to w, as Store.Backup does, without a
+// lock and beside whoever writes. The errors are also those of Refresh.
+func (r *Reader) Backup(ctx context.Context, w io.Writer) error {
+	if err := r.backup(ctx, w); err != nil {
+		return fail("backup", r.at.dir, err)
+	}
+	return nil
+}
+
+func (r *Reader) backup(ctx context.Context, w io.Writer) error {
+	if err := r.take(ctx); err != nil {
+		return err
+	}
+	ev, _, err := r.evidence(ctx)
+	dir := r.dir
+	r.give()
+	defer ev.close()
+	if err != nil {
+		return err
+	}
+	return ev.backup(ctx, w, dir, r.opts.Limits.Inline)
+}
+
+// archive writes a tar stream, or makes one again, and keeps the manifest of it.
+type archive struct {
+	ctx      context.Context
+	tar      *tar.Writer
+	manifest manifest
+	hash     hash.Hash // of the present file
+}
+
+func newArchive(ctx context.Context, w io.Writer) *archive {
+	return &archive{ctx: ctx, tar: tar.NewWriter(w), manifest: manifest{Format: backupVersion}}
+}
+
+func (a *archive) begin(name string, size int64) error {
+	a.hash = sha256.New()
+	a.manifest.Files = append(a.manifest.Files, manifestFile{Name: name, Size: size})
+	return a.head(name, size)
+}
+
+func (a *archive) head(name string, size int64) error {
+	return a.tar.WriteHeader(&tar.Header{Name: name, Size: size, Mode: 0o600, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR})
+}
+
+func (a *archive) Write(b []byte) (int, error) {
+	if a.ctx.Err() != nil {
+		return 0, ctxError(a.ctx)
+	}
+	a.hash.Write(b)
+	return a.tar.Write(b)
+}
+
+func (a *archive) end() { a.manifest.Files[len(a.manifest.Files)-1].Digest = Digest(a.hash.Sum(nil)) }
+
+// close writes the manifest about a state, and the end of the stream.
+func (a *archive) close(st *state) error {
+	b := a.text(st)
+	if err := a.head(manifestName, int64(len(b))); err != nil {
+		return err
+	}
+	if _, err := a.tar.Write(b); err != nil {
+		return err
+	}
+	return a.tar.Close()
+}
+
+func (a *archive) text(st *state) []byte {
+	v := st.version()
+	m := a.manifest
+	m.Store, m.Revision, m.History, m.LastSeq = st.id.String(), v.Revision, v.Digest, st.nextSeq()-1
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		panic(err) // numbers and names
+	}
+	return append(b, '\n')
+}
+
+// canonical is the state as the bundle of a backup has it.
+func (s *state) canonical(dir *directory, inline int64) (st *state, large map[string][]byte) {
+	c := *s
+	c.epoch, c.replaced, c.parts = 0, Digest{}, maps.Clone(s.parts)
+	large = map[string][]byte{}
+	for name, p := range c.parts {
+		if p.file == nil && int64(len(p.data)) > inline {
+			file := newPartFile(p.ref.digest, dir)
+			large[file.name] = p.data
+			p.file, p.data = file, nil
+			c.parts[name] = p
+		}
+	}
+	return &c, large
+}
+
+func (ev *evidence) backup(ctx context.Context, w io.Writer, dir *directory, inline int64) error {
+	if ev.state == nil || dir == nil {
+		return &Error{Kind: ErrNotExist, Cause: errorString("nothing was committed yet"), Hint: hintNothing}
+	}
+	st, large := ev.state.canonical(dir, inline)
+	a := newArchive(ctx, w)
+	raw := encodeBundle(st)
+	if err := a.begin(bundleName, int64(len(raw))); err != nil {
+		return err
+	}
+	if _, err := a.Write(raw); err != nil {
+		return err
+	}
+	a.end()
+	files := map[string]*part{}
+	for i := range ev.parts {
+		files[ev.parts[i].file.name] = &ev.parts[i]
+	}
+	names := slices.AppendSeq(slices.Collect(maps.Keys(files)), maps.Keys(large))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if err := a.part(name, files[name], large[name]); err != nil {
+			return err
+		}
+	}
+	for _, g := range ev.segments {
+		if err := a.segment(g); err != nil {
+			return err
+		}
+	}
+	return a.close(st)
+}
+
+// part adds the file of a part, which has it, or whose bytes are in memory.
+func (a *archive) part(name string, p *part, data []byte) error {
+	size := int64(len(data))
+	if p != nil {
+		size = int64(p.ref.size)
+	}
+	if err := a.begin(partsName+"/"+name, size); err != nil {
+		return err
+	}
+	defer a.end()
+	if p == nil {
+		_, err := a.Write(data)
+		return err
+	}
+	var failed error
+	e := p.read(a.ctx, func(b []byte) {
+		if failed == nil {
+			_, failed = a.Write(b)
+		}
+	})
+	if failed != nil {
+		return failed
+	}
+	return plainNil(e)
+}
+
+// segment adds a segment, each chunk held against its digest.
+func (a *archive) segment(g *segment) error {
+	l, e := g.layout()
+	if e != nil {
+		return e
+	}
+	if err := a.begin(segmentsName+"/"+g.file.name, g.size); err != nil {
+		return err
+	}
+	defer a.end()
+	var room []byte
+	for at := int64(0); at < l.end; at += int64(len(room)) {
+		n := min(int64(largeSpan), l.end-at)
+		b, e := g.read(at, n, room)
+		if e != nil {
+			return g.narrow(e)
+		}
+		if _, err := a.Write(b); err != nil {
+			return err
+		}
+		room = b
+	}
+	foot, err := g.readFooter()
+	if err != nil {
+		return g.file.damaged(err, g.whole(0, g.size))
+	}
+	_, err = a.Write(foot)
+	return err
+}
+
+// CheckBackup reads a backup to its end and checks all of it; nothing is written. When it
+// returns nil, Restore can restore it as far as it depends on the backup. One that was cut
+// off, or altered anywhere, is ErrDamaged. Of opts it uses Limits.
+func CheckBackup(ctx context.Context, from io.Reader, opts *Options) (BackupInfo, error) {
+	o, err := opts.complete()
+	if err == nil {
+		var b *backedUp
+		if b, err = readBackup(ctx, from, &o.Limits, nil); err == nil {
+			return b.info, nil
+		}
+	}
+	return BackupInfo{}, fail("check backup", "", err)
+}
+
+// backedUp is a backup that was read to its end.
+type backedUp struct {
+	info  BackupInfo
+	raw   []byte // the bundle
+	files map[string]manifestFile
+}
+
+// unpacker gets the files of a backup, besides its bundle, as they are read.
+type unpacker func(name string, size int64, body io.Reader) error
+
+// readBackup reads a backup. Whether it is one is known only at the end.
+func readBackup(ctx context.Context, from io.Reader, l *Limits, each unpacker) (*backedUp, error) {
+	in, out, count := sha256.New(), sha256.New(), &counter{}
+	all := io.TeeReader(bounded{ctx, from}, io.MultiWriter(in, count))
+	r, a := tar.NewReader(all), newArchive(ctx, out)
+	b := &backedUp{files: map[string]manifestFile{}}
+	st, err := b.read(r, a, l, each)
+	if err == nil {
+		_, err = io.Copy(io.Discard, all) // to its end
+	}
+	if err == nil {
+		err = a.close(st)
+	}
+	if err == nil && !bytes.Equal(in.Sum(nil), out.Sum(nil)) {
+		err = errorString("it is not as Backup writes it: something in it was altered")
+	}
+	if err == nil {
+		for _, f := range a.manifest.Files {
+			b.files[f.Name] = f
+		}
+		b.info = BackupInfo{StoreID: st.id.String(), Version: st.version(), LastSeq: st.nextSeq() - 1,
+			Files: len(a.manifest.Files), Bytes: count.n, Digest: Digest(in.Sum(nil))}
+		return b, nil
+	}
+	var e *Error
+	var input fromOutside
+	switch {
+	case ctx.Err() != nil:
+		return nil, &Error{Cause: ctxError(ctx)}
+	case errors.As(err, &e):
+		return nil, err
+	case errors.As(err, &input):
+		return nil, input.err
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = fmt.Errorf("it ends after %d bytes", count.n)
+	}
+	return nil, &Error{Kind: ErrDamaged, Cause: fmt.Errorf("the backup is not whole: %w", err), Hint: hintBackup}
+}
+
+// counter counts what is written to it.
+type counter struct{ n int64 }
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.n += int64(len(b))
+	return len(b), nil
+}
+
+// bounded reads until the context ends. An error of the reader is not one of the backup.
+type bounded struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+type fromOutside struct{ err error }
+
+func (f fromOutside) Error() string { return f.err.Error() }
+func (f fromOutside) Unwrap() error { return f.err }
+
+func (b bounded) Read(p []byte) (int, error) {
+	if b.ctx.Err() != nil {
+		return 0, ctxError(b.ctx)
+	}
+	n, err := b.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = fromOutside{err}
+	}
+	return n, err
+}
+
+// read goes through the files, and holds each against what the bundle says of it.
+func (b *backedUp) read(r *tar.Reader, a *archive, l *Limits, each unpacker) (*state, error) {
+	h, err := r.Next()
+	if err != nil {
+		return nil, err
+	}
+	if h.Name != bundleName || h.Size > l.Bundle {
+		if h.Name == bundleName {
+			return nil, overLimit(tooLarge("the bundle has %d bytes, and Limits.Bundle is %d", h.Size, l.Bundle))
+		}
+		return nil, fmt.Errorf("it begins with %q", clip(h.Name, 80))
+	}
+	if err := a.begin(bundleName, h.Size); err != nil {
+		return nil, err
+	}
+	var raw bytes.Buffer
+	if _, err := io.Copy(io.MultiWriter(&raw, a), r); err != nil {
+		return nil, err
+	}
+	a.end()
+	b.raw = raw.Bytes()
+	st, _, err := decodeBundle(b.raw, &directory{})
+	if err != nil {
+		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	segments := map[string]*segment{}
+	for _, g := range st.sealed {
+		segments[segmentsName+"/"+g.file.name] = g
+	}
+	missing := len(st.keptFiles())
+	for {
+		h, err := r.Next()
+		if err != nil {
+			return nil, err
+		}
+		if h.Name == manifestName {
+			break
+		}
+		g := segments[h.Name]
+		if g == nil && !st.hasPart(h.Name) {
+			return nil, fmt.Errorf("the bundle does not name %q", clip(h.Name, 80))
+		}
+		missing--
+		if err := a.begin(h.Name, h.Size); err != nil {
+			return nil, err
+		}
+		body := io.Reader(io.TeeReader(r, a))
+		var chunks *chunker
+		if g != nil {
+			chunks = newChunker(g)
+			body = io.TeeReader(body, chunks)
+		}
+		if each != nil {
+			if err := each(h.Name, h.Size, body); err != nil {
+				return nil, err
+			}
+		}
+		if _, err := io.Copy(io.Discard, body); err != nil {
+			return nil, err
+		}
+		a.end()
+		if err := b.fits(h, a, chunks); err != nil {
+			return nil, err
+		}
+	}
+	if missing != 0 {
+		return nil, fmt.Errorf("%d files that the bundle names are not in it", missing)
+	}
+	want := a.text(st)
+	if got, err := io.ReadAll(io.LimitReader(r, mostManifest)); err != nil {
+		return nil, err
+	} else if !bytes.Equal(got, want) {
+		return nil, errorString("its manifest is not that of its files")
+	}
+	if _, err := r.Next(); err != io.EOF {
+		return nil, errors.Join(errorString("something follows the manifest"), err)
+	}
+	return st, nil
+}
+
+// hasPart reports whether a name is that of the file of a part of the state.
+func (s *state) hasPart(name string) bool {
+	base, ok := strings.CutPrefix(name, partsName+"/")
+	f := s.keptFiles()[base]
+	return ok && f != nil && isPartFile(base)
+}
+
+// fits holds a file that was read against its name, or against the bundle.
+func (b *backedUp) fits(h *tar.Header, a *archive, chunks *chunker) error {
+	f := a.manifest.Files[len(a.manifest.Files)-1]
+	if chunks != nil {
+		return chunks.check()
+	}
+	if partsName+"/"+hex.EncodeToString(f.Digest[:]) != h.Name {
+		return fmt.Errorf("%q does not have the digest that it is named by", clip(h.Name, 80))
+	}
+	return nil
+}
+
+// chunker checks a segment as it goes by: each chunk against the footer, which comes last.
+type chunker struct {
+	g      *segment
+	at     int64
+	hash   hash.Hash
+	chunks []byte
+	foot   []byte
+}
+
+func newChunker(g *segment) *chunker { return &chunker{g: g, hash: sha256.New()} }
+
+func (c *chunker) Write(b []byte) (int, error) {
+	n, end := len(b), c.g.size-int64(c.g.footer)
+	for len(b) > 0 && c.at < end {
+		step := min(int64(len(b)), chunkSize-c.at%chunkSize, end-c.at)
+		c.hash.Write(b[:step])
+		b, c.at = b[step:], c.at+step
+		if c.at%chunkSize == 0 || c.at == end {
+			c.chunks = c.hash.Sum(c.chunks)
+			c.hash.Reset()
+		}
+	}
+	c.at += int64(len(b))
+	if c.at > c.g.size {
+		return 0, fmt.Errorf("%s is larger than the bundle says", c.g.file.name)
+	}
+	c.foot = append(c.foot, b...)
+	return n, nil
+}
+
+func (c *chunker) check() error {
+	if Digest(sha256.Sum256(c.foot)) != c.g.digest {
+		return fmt.Errorf("%s does not have the footer that the bundle names", c.g.file.name)
+	}
+	l, err := decodeFooter(c.foot, &c.g.row, c.g.from)
+	if err == nil && !bytes.Equal(l.chunks, c.chunks) {
+		err = fmt.Errorf("%s does not have the bytes that its footer names", c.g.file.name)
+	}
+	return err
+}
