@@ -53,6 +53,9 @@ func (d *desk) adopt(ctx context.Context, dec *Decision) (*Ruling, error) {
 		e.Path = d.at.dir
 		return nil, e
 	}
+	if d.speak && d.trust.newest.removing {
+		return nil, refusal // some of it may be gone already
+	}
 	if f.state == nil || f.bad != nil {
 		e := *refusal
 		e.Cause = errors.Join(errorString("there is no whole state here that could be adopted"), e.Cause)

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -321,4 +322,147 @@ type shifting struct {
 func (s *shifting) Seek(off int64, whence int) (int64, error) {
 	s.Reader = bytes.NewReader(s.after)
 	return 0, nil
+}
+
+// TestBackupForged: a backup in which the manifest was made anew for what was altered is
+// refused all the same: the bundle pins each file.
+func TestBackupForged(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	s := openStore(t, ctx, dir, trust, laid["segments"])
+	commits(t, s, 1, 4)
+	b := backupOf(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	type file struct {
+		name string
+		data []byte
+	}
+	var whole []file
+	for r := tar.NewReader(bytes.NewReader(b)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole = append(whole, file{h.Name, data})
+	}
+	// forge writes a backup of other files, with the manifest that they ask for.
+	forge := func(files []file) []byte {
+		t.Helper()
+		var m struct {
+			Format   int             `json:"pawl_backup"`
+			Store    string          `json:"store"`
+			Revision pawl.Revision   `json:"revision"`
+			History  pawl.Digest     `json:"history"`
+			LastSeq  pawl.Seq        `json:"last_seq"`
+			Files    json.RawMessage `json:"files"`
+		}
+		if err := json.Unmarshal(whole[len(whole)-1].data, &m); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		w := tar.NewWriter(&out)
+		add := func(f file) {
+			if err := w.WriteHeader(&tar.Header{Name: f.name, Size: int64(len(f.data)), Mode: 0o600, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write(f.data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text := strings.Builder{}
+		for _, f := range files {
+			add(f)
+			if text.Len() > 0 {
+				text.WriteString(",")
+			}
+			fmt.Fprintf(&text, `{"name":%q,"size":%d,"digest":%q}`, f.name, len(f.data), pawl.Digest(sha256.Sum256(f.data)).String())
+		}
+		m.Files = json.RawMessage("[" + text.String() + "]")
+		raw, err := json.MarshalIndent(m, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(file{"manifest.json", append(raw, '\n')})
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	files := whole[:len(whole)-1]
+	if !bytes.Equal(forge(files), b) {
+		t.Fatal("what is forged of the same files is not the same")
+	}
+	for i := range files {
+		for _, at := range []int{0, len(files[i].data) / 2, len(files[i].data) - 1} {
+			bad := slices.Clone(files)
+			bad[i].data = bytes.Clone(bad[i].data)
+			bad[i].data[at] ^= 1
+			if _, err := pawl.CheckBackup(ctx, bytes.NewReader(forge(bad)), nil); !errors.Is(err, pawl.ErrDamaged) {
+				t.Errorf("%s, byte %d: %v", files[i].name, at, err)
+			}
+		}
+		if _, err := pawl.CheckBackup(ctx, bytes.NewReader(forge(slices.Delete(slices.Clone(files), i, i+1))), nil); !errors.Is(err, pawl.ErrDamaged) {
+			t.Errorf("without %s: %v", files[i].name, err)
+		}
+		if _, err := pawl.CheckBackup(ctx, bytes.NewReader(forge(append(slices.Clone(files), files[i]))), nil); !errors.Is(err, pawl.ErrDamaged) {
+			t.Errorf("with %s twice: %v", files[i].name, err)
+		}
+	}
+	if _, err := pawl.CheckBackup(ctx, bytes.NewReader(forge(append(slices.Clone(files), file{"notes.txt", []byte("x")}))), nil); !errors.Is(err, pawl.ErrDamaged) {
+		t.Errorf("with another file: %v", err)
+	}
+}
+
+// TestRestoreForeign: a backup of another store is put over no store, and over one that
+// nothing was committed to it is.
+func TestRestoreForeign(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	s := openStore(t, ctx, dir, trust, nil)
+	commits(t, s, 1, 2)
+	b := backupOf(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	other, otherTrust := testkit.AgedDirs(t)
+	if err := openStore(t, ctx, other, otherTrust, nil).Close(); err != nil {
+		t.Fatal(err)
+	}
+	empty := copyOf(t, other, otherTrust)
+	restoreTo(t, other, otherTrust, b, pawl.Digest{})
+	if inspect(t, other, otherTrust, nil).StoreID != inspect(t, dir, trust, nil).StoreID {
+		t.Error("over an empty store it is another one")
+	}
+	empty.putBack(t, other, otherTrust)
+	s = openStore(t, ctx, other, otherTrust, nil)
+	commits(t, s, 1, 2)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	full := copyOf(t, other, otherTrust)
+	for range 2 {
+		_, err := pawl.Restore(ctx, other, otherTrust, nil, bytes.NewReader(b), pawl.Decision{Digest: trusted(t, other, otherTrust), Reason: "test"})
+		var e *pawl.Error
+		if !errors.Is(err, pawl.ErrForeign) || !errors.As(err, &e) || e.Hint == "" {
+			t.Errorf("%v", err)
+		}
+		full.kept(t, other, otherTrust)
+		if err := os.RemoveAll(otherTrust); err != nil { // the same without its trust file
+			t.Fatal(err)
+		}
+		for path := range full {
+			if strings.HasPrefix(path, otherTrust) {
+				delete(full, path)
+			}
+		}
+	}
 }

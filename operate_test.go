@@ -12,10 +12,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/seed-5cdcd42d/pawl"
+	"github.com/seed-5cdcd42d/pawl/internal/faultfs"
 	"github.com/seed-5cdcd42d/pawl/internal/testkit"
+	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
 
 // copies holds what was in two directories at some moment.
@@ -571,5 +575,207 @@ func TestRename(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAdoptWritesAnew: what was put there may not be durable, so each file that the adopted
+// state names is another one afterwards, with the same bytes.
+func TestAdoptWritesAnew(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	s := openStore(t, ctx, dir, trust, laid["segments"])
+	commits(t, s, 1, 3)
+	if err := errors.Join(s.Close(), os.Remove(filepath.Join(trust, "session.trust"))); err != nil {
+		t.Fatal(err)
+	}
+	before := map[string]os.FileInfo{}
+	for path := range copyOf(t, dir) {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[path] = info
+	}
+	if _, err := pawl.Adopt(ctx, dir, trust, nil, pawl.Decision{Digest: inspect(t, dir, trust, nil).Found.Digest, Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for path, was := range before {
+		if sub := filepath.Base(filepath.Dir(path)); sub != "segments" && sub != "parts" && filepath.Base(path) != "bundle" {
+			continue
+		}
+		n++
+		if now, err := os.Stat(path); err != nil || os.SameFile(was, now) {
+			t.Errorf("%s is still the same file: %v", path, err)
+		}
+	}
+	if n < 4 {
+		t.Errorf("%d files", n)
+	}
+}
+
+// TestAdoptDamage: a file that is damaged or missing does not stand in the way; the ruling
+// tells of it.
+func TestAdoptDamage(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	s := openStore(t, ctx, dir, trust, laid["segments"])
+	commits(t, s, 1, 4)
+	if err := errors.Join(s.Close(), os.Remove(filepath.Join(trust, "session.trust"))); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(dir, "segments", "*"))
+	if err != nil || len(segments) < 2 {
+		t.Fatal(segments, err)
+	}
+	b, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[300] ^= 1
+	if err := errors.Join(os.WriteFile(segments[0], b, 0o600), os.Remove(segments[1])); err != nil {
+		t.Fatal(err)
+	}
+	r, err := pawl.Adopt(ctx, dir, trust, nil, pawl.Decision{Digest: inspect(t, dir, trust, nil).Found.Digest, Reason: "test"})
+	if err != nil || len(r.Damage) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	s = openStore(t, ctx, dir, trust, laid["segments"])
+	var e *pawl.Error
+	if err := s.Verify(ctx, nil); !errors.As(err, &e) || len(e.Damage) != 2 {
+		t.Errorf("Verify: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRemoveCutOff: a store that somebody has begun to remove is nobody's any more, until
+// the removal is repeated, or a backup is restored.
+func TestRemoveCutOff(t *testing.T) {
+	for _, way := range []string{"remove", "restore"} {
+		ctx := context.Background()
+		dir, trust := testkit.AgedDirs(t)
+		s := openStore(t, ctx, dir, trust, laid["segments"])
+		commits(t, s, 1, 3)
+		b := backupOf(t, s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		dec := pawl.Decision{Digest: trusted(t, dir, trust), Reason: "test"}
+		m := faultfs.New(vfs.OS(), filepath.Dir(dir))
+		m.Set(func(c faultfs.Call) faultfs.Action {
+			if c.Op == "Remove" && c.Path == "session/bundle" {
+				return faultfs.Action{Err: syscall.EIO}
+			}
+			return faultfs.Action{}
+		})
+		if _, err := pawl.Remove(m.Context(ctx), dir, trust, nil, dec); err == nil {
+			t.Fatal("it was removed")
+		}
+		_, err1 := pawl.Open(ctx, dir, trust, nil)
+		_, err2 := pawl.OpenReader(ctx, dir, trust, nil)
+		_, err3 := pawl.Adopt(ctx, dir, trust, nil, dec)
+		for _, err := range []error{err1, err2, err3, inspect(t, dir, trust, nil).Err} {
+			var e *pawl.Error
+			if !errors.Is(err, pawl.ErrMissing) || !errors.As(err, &e) || !strings.Contains(e.Hint, "pawl remove") {
+				t.Errorf("of a store that is being removed: %v", err)
+			}
+		}
+		if way == "remove" {
+			r, err := pawl.Remove(ctx, dir, trust, nil, dec)
+			if err != nil || len(r.Left) > 0 || inspect(t, dir, trust, nil).Verdict != "create" {
+				t.Errorf("%+v, %v", r, err)
+			}
+			continue
+		}
+		r := restoreTo(t, dir, trust, b, dec.Digest)
+		s = openStore(t, ctx, dir, trust, laid["segments"])
+		if v := s.View().Version(); v != r.Version {
+			t.Errorf("%s, the ruling says %s", v, r.Version)
+		}
+		if err := errors.Join(s.Verify(ctx, nil), s.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestFollowersOfALostState: who has shown what was given up is told, and does not go on.
+func TestFollowersOfALostState(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	shared := &pawl.Options{Shared: true, LockWait: time.Minute}
+	s := openStore(t, ctx, dir, trust, shared)
+	defer s.Close()
+	commits(t, s, 1, 2)
+	b := backupOf(t, s)
+	commits(t, s, 3, 2)
+	r, err := pawl.OpenReader(ctx, dir, trust, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	restoreTo(t, dir, trust, b, trusted(t, dir, trust))
+	errR := r.Refresh(ctx)
+	_, errC := s.Commit(ctx, pawl.Change{Entries: [][]byte{[]byte("x")}})
+	for _, err := range []error{errR, errC} {
+		var e *pawl.Error
+		if !errors.Is(err, pawl.ErrRolledBack) || !errors.As(err, &e) || !strings.Contains(e.Hint, "given up") {
+			t.Errorf("after a restore: %v", err)
+		}
+	}
+	again, err := pawl.OpenReader(ctx, dir, trust, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := again.View().Version(); v.Revision != 5 {
+		t.Errorf("opened again: %s", v)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCompactAfterGap: retention works on both sides of what was given up, and across it.
+func TestCompactAfterGap(t *testing.T) {
+	ctx := context.Background()
+	for _, p := range []pawl.Policy{{KeepLast: 1}, {KeepSince: 7}, {KeepLast: 3, ForgetBefore: 100}, {KeepLast: 100}} {
+		dir, trust := testkit.AgedDirs(t)
+		s := openStore(t, ctx, dir, trust, laid["segments"])
+		kept := commits(t, s, 1, 3)
+		b := backupOf(t, s)
+		lost := commits(t, s, 4, 2)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		restoreTo(t, dir, trust, b, trusted(t, dir, trust))
+		s = openStore(t, ctx, dir, trust, laid["segments"])
+		after := commits(t, s, 6, 30)
+		report, err := s.Compact(ctx, p)
+		if err != nil {
+			t.Fatalf("%+v: %v", p, err)
+		}
+		if err := errors.Join(s.Verify(ctx, nil), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		s = openStore(t, ctx, dir, trust, laid["segments"])
+		for i, receipt := range slices.Concat(kept, lost, after) {
+			ok, err := s.View().Contains(receipt)
+			want := i < 3 || i >= 5
+			if ok != want && !(want && errors.Is(err, pawl.ErrForgotten) && receipt.Revision <= report.ForgottenTo) || err != nil && !errors.Is(err, pawl.ErrForgotten) {
+				t.Errorf("%+v: Contains(%d) = %v, %v", p, receipt.Revision, ok, err)
+			}
+		}
+		again := backupOf(t, s)
+		if err := errors.Join(s.Verify(ctx, nil), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		to, toTrust := testkit.AgedDirs(t)
+		restoreTo(t, to, toTrust, again, pawl.Digest{})
+		restoreTo(t, dir, trust, b, trusted(t, dir, trust)) // over a history with a gap, and forgotten commits
+		s = openStore(t, ctx, dir, trust, laid["segments"])
+		if err := errors.Join(s.Verify(ctx, nil), s.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
