@@ -783,8 +783,8 @@ func TestGoldenFilesAreAllUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"audit", "before.bundle", "clean.trust", "first.bundle", "fresh.trust", "full.bundle", "intent.trust",
-		"journal", "journal-intent.trust", "journal.trust", "part", "plain.bundle", "plain.trust", "record",
+	want := []string{"audit", "before.bundle", "clean.trust", "first.bundle", "fresh.trust", "full.bundle", "given-up.backup", "intent.trust",
+		"journal", "journal-intent.trust", "journal.trust", "part", "plain.backup", "plain.bundle", "plain.trust", "record", "removing.trust",
 		"schema.audit", "schema.bundle", "schema.journal", "schema.trust",
 		"sealed.bundle", "sealed.trust", "segment.dropped", "segment.forgotten", "segment.whole"}
 	if !slices.Equal(names, want) {

@@ -14,8 +14,8 @@ import (
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
 
-// Restore puts the state of a backup in place. It reads the backup twice: to its end
-// before anything is written, so that one that is cut off or was altered changes nothing
+// Restore puts the state of a backup in place. It reads the backup twice, from its
+// beginning: to its end before anything is written, so that one that is cut off or was altered changes nothing
 // (ErrDamaged).
 //
 // Where there is no store, the restored one is the one that was backed up: same id, same
@@ -32,6 +32,9 @@ import (
 func Restore(ctx context.Context, dir, trustDir string, opts *Options, from io.ReadSeeker, dec Decision) (*Ruling, error) {
 	o, err := opts.complete()
 	if err != nil {
+		return nil, fail("restore", dir, err)
+	}
+	if _, err := from.Seek(0, io.SeekStart); err != nil {
 		return nil, fail("restore", dir, err)
 	}
 	b, err := readBackup(ctx, from, &o.Limits, nil)
