@@ -8,8 +8,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -139,6 +142,56 @@ func TestGoldenBackup(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLostSeqsOfOldRecords: a trust record of before there was a line for it does not say
+// which seqs were used. More than so many cannot have been.
+func TestLostSeqsOfOldRecords(t *testing.T) {
+	dir, trust := testkit.AgedDirs(t)
+	s, err := Open(t.Context(), dir, trust, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var backup bytes.Buffer
+	for i := range 3 {
+		if _, err := s.Commit(t.Context(), Change{Entries: [][]byte{nil, nil}}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			if err := s.Backup(t.Context(), &backup); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(trust, "session.trust")
+	ring, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newest, _, err := decodeRing(ring)
+	if err != nil || newest.next != 7 {
+		t.Fatalf("%+v, %v", newest, err)
+	}
+	newest.next = 0
+	if err := errors.Join(os.WriteFile(path, makeRing(newest), 0o600), os.RemoveAll(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(t.Context(), dir, trust, nil, bytes.NewReader(backup.Bytes()), Decision{Digest: newest.confirmed.Digest, Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(t.Context(), dir, trust, nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Commit(t.Context(), Change{Entries: [][]byte{nil}})
+	if want := Seq(3 + 2*mostEntries); err != nil || r.FirstSeq != want || r.Revision != 5 {
+		t.Errorf("%+v, %v; want seq %d", r, err, want)
+	}
+	if err := errors.Join(s.Verify(t.Context(), nil), s.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -268,13 +268,13 @@ func (d *desk) lost(chosen *state) (last top, any bool, err error) {
 			}
 			// What cannot be told, because retention has dropped it, is not lost if it is earlier.
 			if !ok && (err == nil || t.confirmed.Revision > chosen.version().Revision) {
-				tops = append(tops, top{root: t.confirmed})
+				tops = append(tops, top{t.confirmed, t.next})
 			}
 		}
 		// An intent without commits is that of a decision that was cut off, or of a bundle
 		// that holds the confirmed state: nobody was told of it.
 		if t.commits > 0 && t.pending.Revision > chosen.version().Revision {
-			tops = append(tops, top{root: t.pending})
+			tops = append(tops, top{t.pending, t.next})
 		}
 	}
 	if f.state != nil && f.state.id == chosen.id {
@@ -284,9 +284,6 @@ func (d *desk) lost(chosen *state) (last top, any bool, err error) {
 		}
 	}
 	for _, t := range tops {
-		if n, ok := f.at(t.root); ok && f.state != nil {
-			t.seq = f.stateAt(n).nextSeq()
-		}
 		if t.seq == 0 {
 			t.seq = beyondAll(chosen.end(), t.root.Revision)
 		}
@@ -429,7 +426,7 @@ func (d *desk) authorise(next *state, replaced Digest, audit auditLine) (Root, *
 		return Root{}, &Error{Kind: ErrDamaged, Hint: hintMemory, Cause: errors.Join(errorString("the new bundle does not read back"), err)}
 	}
 	root := Root{Revision: next.version().Revision, Epoch: epoch, Digest: sha256.Sum256(raw)}
-	last := trustRecord{store: next.id, confirmed: root, history: next.version().Digest, path: quotePath(d.at.dir), closed: true}
+	last := trustRecord{store: next.id, confirmed: root, history: next.version().Digest, next: next.nextSeq(), path: quotePath(d.at.dir), closed: true}
 	own := d.speak && d.trust.newest.store == next.id
 	audit.Pending = &root
 	if err := d.note(&audit); err != nil {
@@ -437,6 +434,7 @@ func (d *desk) authorise(next *state, replaced Digest, audit auditLine) (Root, *
 	}
 	if own {
 		intent := d.trust.newest
+		intent.next = max(intent.next, next.nextSeq())
 		intent.pending, intent.commits, intent.ids, intent.closed, intent.removing = root, 0, nil, false, false
 		if err := d.trust.replace(intent, d.unchanged); err != nil {
 			return Root{}, fail("", d.trust.path(), err)

@@ -101,6 +101,9 @@ func (s *Store) publishPacked(packed *state, added []*record) *Error {
 func (s *Store) declare(root Root, added []*record) *Error {
 	intent := s.trustRecord()
 	intent.pending, intent.commits = root, len(added)
+	if n := len(added); n > 0 {
+		intent.next = added[n-1].nextSeq()
+	}
 	for _, r := range added {
 		if r.id != "" {
 			intent.ids = append(intent.ids, r.id)
@@ -168,7 +171,7 @@ func (s *Store) confirmation(root Root, st *state) trustRecord {
 		r.path = quotePath(s.at.dir) // whoever commits first makes the store
 	}
 	if root != (Root{}) {
-		r.history = st.version().Digest
+		r.history, r.next = st.version().Digest, st.nextSeq()
 	}
 	return r
 }

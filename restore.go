@@ -23,8 +23,8 @@ import (
 // and the backup must be of the same store (else ErrForeign). What was trusted, or is
 // there, and is not part of the backup's history, is given up as Adopt does it: declared
 // by a commit, its numbers never used again, its receipts void, its files in quarantine/.
-// Only where nobody can read any more which seqs were used, those of the next entries are
-// far higher.
+// Only where neither the trust file nor the lost state tells any more which seqs were used,
+// those of the next entries are far higher.
 //
 // When it returns nil, the state is on stable storage and is the trusted one, and the
 // audit file says who decided, and why. After any error the store is what it was, or is

@@ -970,7 +970,7 @@ func (r *rig) checkTrust(c trustColumn, now *grown) {
 			confirm.path = quotePath(r.dir)
 		}
 		if now != nil {
-			confirm.history = now.st.version().Digest
+			confirm.history, confirm.next = now.st.version().Digest, now.st.nextSeq()
 		}
 		if !bytes.Equal(ring, makeRing(before, confirm)) {
 			t.Errorf("the trust file holds %+v", newest)

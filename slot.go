@@ -22,6 +22,7 @@ import (
 //	history sha256:…
 //	pending 18 18 0 sha256:…
 //	commits 1 "fetch-18"
+//	next 212
 //	state open
 //	path "/home/ada/agent/session"
 //	sum sha256:…
@@ -31,7 +32,9 @@ import (
 // epoch, journal length in bytes and disk digest; "confirmed 0" alone is the empty
 // store, which has no "history" line. "history" is the history digest of the
 // confirmed state. "pending" and "commits" (how many the intent holds, and the ids
-// that fit) are there only while an intent is. "state closed" means that the last
+// that fit) are there only while an intent is. "next" is the next seq after the newest
+// state that the record names: whoever gives that state up goes on from there, though
+// nobody can read it any more. Records of the empty store, and old ones, are without. "state closed" means that the last
 // writer closed the store, "state removing" that somebody has begun to remove it. "path" is where the store was created, for messages
 // only. "sum" is the SHA-256 of all lines above it; the first line and this one
 // keep their meaning in every version.
@@ -55,6 +58,7 @@ type trustRecord struct {
 	pending    Root   // zero: no intent
 	commits    int    // how many the intent holds
 	ids        []string
+	next       Seq // after the newest state that is named; 0: not said
 	closed     bool
 	removing   bool
 	path       string // quoted
@@ -114,6 +118,9 @@ func (r *trustRecord) appendSlot(b []byte) []byte {
 		b = append(r.pending.appendLine(append(b, "pending "...)), '\n')
 		b = strconv.AppendInt(append(b, "commits "...), int64(r.commits), 10)
 		b = append(append(b, quoteIDs(r.ids)...), '\n')
+	}
+	if r.next != 0 {
+		b = append(strconv.AppendUint(append(b, "next "...), uint64(r.next), 10), '\n')
 	}
 	state := "open"
 	if r.closed {
@@ -197,6 +204,10 @@ func (r *trustRecord) decodeLine(line string) error {
 		return r.pending.scan(value)
 	case "commits":
 		return r.scanIDs(value)
+	case "next":
+		n, err := strconv.ParseUint(value, 10, 64)
+		r.next = Seq(n)
+		return err
 	case "state":
 		r.closed, r.removing = value == "closed", value == "removing"
 		return nil

@@ -17,7 +17,7 @@ func goldenSlot() trustRecord {
 		store: goldenID, sequence: 9,
 		confirmed: Root{Revision: 17, Epoch: 16, Digest: Digest{1}}, history: Digest{2},
 		pending: Root{Revision: 18, Epoch: 17, Digest: Digest{3}}, commits: 3,
-		ids: []string{"a", `say "ü"`}, path: goldenPath,
+		ids: []string{"a", `say "ü"`}, next: 212, path: goldenPath,
 	}
 }
 
@@ -38,8 +38,10 @@ func TestSlotRoundTrip(t *testing.T) {
 		"first intent":  func(r *trustRecord) { r.confirmed, r.history = Root{}, Digest{} },
 		"no ids":        func(r *trustRecord) { r.ids = nil },
 		"an id of each": func(r *trustRecord) { r.ids = []string{" ", `"`, `\`, "`", "'", "\u202e", "\U0001f512"} },
+		"removing":      func(r *trustRecord) { r.pending, r.commits, r.ids, r.removing = Root{}, 0, nil, true },
+		"without next":  func(r *trustRecord) { r.next = 0 },
 		"large numbers": func(r *trustRecord) {
-			r.sequence = 1<<64 - 1
+			r.sequence, r.next = 1<<64-1, 1<<64-1
 			r.confirmed = Root{Revision: 1<<64 - 2, Epoch: 1<<64 - 1, Journal: 1<<63 - 1, Digest: Digest{31: 9}}
 		},
 		"long path": func(r *trustRecord) { r.path = quotePath("/" + strings.Repeat("ü/", 3000)) },

@@ -78,7 +78,9 @@ func (c *call) ruling(r *pawl.Ruling) {
 	if r.Pending != (pawl.Root{}) {
 		line("pending", "%s", rootLine(r.Pending))
 	}
-	if r.Chosen != (pawl.Root{}) {
+	if r.Event == "quarantine" {
+		line("file", "%s", r.Chosen.Digest)
+	} else if r.Chosen != (pawl.Root{}) {
 		line("chosen", "%s", rootLine(r.Chosen))
 	}
 	if r.From != (pawl.Version{}) {
