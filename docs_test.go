@@ -436,7 +436,9 @@ func commitWithFault(t *testing.T, plan *faultfs.Plan) (recovered bool) {
 	}
 	machine.Set(nil)
 	recovered = s.Stats().InDoubt > 0
-	if err := s.Close(); err != nil {
+	// What failed may be the flush of a confirm, when the machine is slow enough for the
+	// store to be idle meanwhile: then Close says so, and nothing is lost.
+	if err := s.Close(); err != nil && !errors.Is(err, pawl.ErrInDoubt) {
 		t.Error(err)
 	}
 	again, err := pawl.Open(ctx, dir, trust, nil)

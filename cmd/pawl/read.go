@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -273,7 +274,10 @@ func (c *call) commit(i pawl.CommitInfo) error {
 		entries += "*"
 	}
 	text := fmt.Sprintf("%8d  %s  %.8x  %s", i.Version.Revision, i.Time.Format("2006-01-02 15:04:05Z"), i.Version.Digest[:], entries)
-	if i.ID != "" {
+	switch m := declared.FindStringSubmatch(i.ID); {
+	case m != nil:
+		text += fmt.Sprintf("  %s of revision %s, over %s", m[1], m[2], m[3])
+	case i.ID != "":
 		text += "  " + safe(i.ID)
 	}
 	for _, name := range i.Put {
@@ -285,6 +289,9 @@ func (c *call) commit(i pawl.CommitInfo) error {
 	_, err := fmt.Fprintln(c.out, text)
 	return err
 }
+
+// declared is the id of a commit by which pawl goes back: docs/format.md.
+var declared = regexp.MustCompile(`^(adopt|restore) (\d+) sha256:[0-9a-f]{64} over (\d+) sha256:[0-9a-f]{64}$`)
 
 // lookupLine is what lookup says, in JSON.
 type lookupLine struct {
