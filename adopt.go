@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -45,15 +46,16 @@ func (d *desk) adopt(ctx context.Context, dec *Decision) (*Ruling, error) {
 		if v == verdictRefuse {
 			return nil, &Error{Kind: ErrNotExist, Path: d.at.dir, Hint: hintNotExist, Cause: errorString("there is no store here, and nothing to adopt")}
 		}
-		if v == verdictClean && f.state != nil && (f.state.replaced == dec.Digest || d.trust.newest.confirmed.Digest == dec.Digest) && dec.Digest != (Digest{}) {
+		done, err := d.done("adopt", dec.Digest, nil)
+		if v == verdictClean && f.state != nil && !dec.DryRun && (done || d.trust.newest.confirmed.Digest == dec.Digest) {
 			r.Done, r.Root, r.Version = true, d.trust.newest.confirmed, f.stateAt(len(f.walk.steps)).version()
-			return r, nil
+			return r, d.firm()
 		}
 		e := invalid("the store can be opened: there is nothing to adopt")
-		e.Path = d.at.dir
+		e.Path, e.Hint, e.Cause = d.at.dir, hintAdoptNothing, errors.Join(e.Cause, err)
 		return nil, e
 	}
-	if d.speak && d.trust.newest.removing {
+	if d.speak && d.trust.newest.ending != "" {
 		return nil, refusal // some of it may be gone already
 	}
 	if f.state == nil || f.bad != nil {
@@ -61,7 +63,7 @@ func (d *desk) adopt(ctx context.Context, dec *Decision) (*Ruling, error) {
 		e.Cause = errors.Join(errorString("there is no whole state here that could be adopted"), e.Cause)
 		return nil, &e
 	}
-	n, err := f.choose(dec)
+	n, err := d.choose(dec)
 	if err != nil {
 		return nil, err
 	}
@@ -77,9 +79,13 @@ func (d *desk) adopt(ctx context.Context, dec *Decision) (*Ruling, error) {
 	}
 	r.weigh(d, chosen, last, any)
 	if dec.DryRun {
-		return r, nil
+		r.Damage, err = d.damage(chosen)
+		return r, err
 	}
 	if err := d.unchanged(); err != nil {
+		return nil, err
+	}
+	if err := d.ways(d.at.trust, d.at.dir); err != nil {
 		return nil, err
 	}
 	if e := d.flushable(d.trustDir, d.dir); e != nil {
@@ -104,13 +110,12 @@ func (d *desk) enact(r *Ruling, next *state, last top, any bool, dec *Decision) 
 		}
 	}
 	line := d.line(r.Event, dec)
-	line.Store, line.LostFrom, line.LostTo = next.id.String(), r.LostFrom, r.LostTo
+	line.Store, line.LostFrom, line.LostTo, line.Chosen = next.id.String(), r.LostFrom, r.LostTo, &r.From
 	aside, err := d.previous(next)
 	if r.SetAside = append(r.SetAside, aside...); err != nil {
 		return nil, err
 	}
 	line.SetAside = r.SetAside
-	// The bundle says which decision it comes from, so that the same one again is known.
 	root, e := d.authorise(next, dec.Digest, line)
 	if e != nil {
 		return nil, e
@@ -120,7 +125,8 @@ func (d *desk) enact(r *Ruling, next *state, last top, any bool, dec *Decision) 
 }
 
 // choose finds the state that a decision names: how many commits of the journal it has.
-func (f *found) choose(dec *Decision) (int, error) {
+func (d *desk) choose(dec *Decision) (int, error) {
+	f := d.found
 	if dec.DryRun && dec.Digest == (Digest{}) {
 		return len(f.walk.steps), nil
 	}
@@ -132,8 +138,14 @@ func (f *found) choose(dec *Decision) (int, error) {
 			return i + 1, nil
 		}
 	}
-	if f.state.replaced == dec.Digest && len(f.walk.steps) == 0 {
-		return 0, nil // this decision was cut off just before its last step
+	lines, err := d.decided("adopt", dec.Digest)
+	if err != nil {
+		return 0, err
+	}
+	for _, line := range lines {
+		if line.Pending != nil && *line.Pending == f.root && len(f.walk.steps) == 0 {
+			return 0, nil // this decision was cut off just before its last step
+		}
 	}
 	return 0, &Error{Kind: ErrStale, Found: f.newest(), Hint: hintDecide, Cause: fmt.Errorf("no state of %s is here", dec.Digest)}
 }
@@ -143,12 +155,40 @@ func (r *Ruling) weigh(d *desk, chosen *state, last top, any bool) {
 	v := chosen.version()
 	if any {
 		r.LostFrom, r.LostTo = min(v.Revision+1, last.root.Revision), last.root.Revision
+		if f := d.found; last.root.Revision <= v.Revision && f.state != nil && f.state.id == chosen.id {
+			r.LostFrom = common(f.stateAt(len(f.walk.steps)), chosen) + 1
+		}
 	}
 	if d.speak && d.trust.newest.store == chosen.id && v.Revision > r.Trusted.Revision {
 		if ok, err := chosen.holds(Version{r.Trusted.Revision, d.trust.newest.history}); ok && err == nil || r.Trusted == (Root{}) {
 			r.Gained = v.Revision - r.Trusted.Revision
 		}
 	}
+}
+
+// common is the last revision up to which two histories are the same, as far as can be told.
+func common(a, b *state) Revision {
+	n := sort.Search(int(min(a.version().Revision, b.version().Revision)), func(i int) bool {
+		x, okX, errX := a.historyAt(Revision(i) + 1)
+		y, okY, errY := b.historyAt(Revision(i) + 1)
+		return errX == nil && errY == nil && (okX != okY || x != y)
+	})
+	return Revision(n)
+}
+
+// damage tells what cannot be read of the files that a state names.
+func (d *desk) damage(st *state) (damage []Damage, err error) {
+	ev := evidence{state: st}
+	defer ev.close()
+	if err := ev.openFiles(d.dir); exhausted(err) {
+		return nil, fail("", d.at.dir, err)
+	}
+	err = ev.verifyFiles(d.ctx, 0, ev.filesSize(), nil)
+	var e *Error
+	if errors.As(err, &e) && e.Kind == ErrDamaged {
+		return e.Damage, nil
+	}
+	return nil, err
 }
 
 // anewFiles writes the files that a state names anew: whoever put them there may not have
@@ -167,6 +207,7 @@ func (d *desk) anewFiles(ctx context.Context, st *state) (damage []Damage, err e
 				err = check()
 			}
 		}
+		k.rest() // there may be many
 		var e *Error
 		if errors.As(err, &e) && e.Kind == ErrDamaged {
 			damage = append(damage, e.Damage...)

@@ -9,7 +9,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
-	"slices"
+	"unicode/utf8"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -66,13 +66,45 @@ func (d *desk) previous(next *state) ([]string, error) {
 		}
 	}
 	if d.speak || d.mute != nil {
-		as, err := d.copyAside(d.trustDir, d.trust.name)
+		as, err := d.trustAside()
 		if err != nil {
 			return set, fail("", d.trust.path(), err)
 		}
 		set = append(set, as)
 	}
 	return set, nil
+}
+
+// trustAside sets the trust file aside; what is no regular file gets another name where it
+// is.
+func (d *desk) trustAside() (string, error) {
+	info, err := d.trustDir.Lstat(d.trust.name)
+	if err != nil {
+		return "", err
+	}
+	if info.Mode.IsRegular() {
+		return d.copyAside(d.trustDir, d.trust.name)
+	}
+	for try := 1; ; try++ {
+		as := numbered(cut(d.trust.name, maxName-20)+"-aside", try)
+		if _, err := d.trustDir.Lstat(as); err == nil {
+			continue
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		err := d.trustDir.Rename(d.trust.name, as)
+		d.mute = nil // there is none any more
+		return as, errors.Join(err, d.trustDir.Sync())
+	}
+}
+
+// makeAside opens quarantine/, or makes it.
+func (d *desk) makeAside() (*directory, error) {
+	q, err := d.dir.aside.make()
+	if notDir(err) {
+		err = &Error{Path: d.dir.aside.path(), Kind: ErrUnauthorized, Cause: err, Hint: hintAsideTaken}
+	}
+	return q, err
 }
 
 // copyAside puts a copy of a regular file into quarantine, durably, under its name and the
@@ -87,13 +119,16 @@ func (d *desk) copyAside(from *directory, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if _, err := d.makeAside(); err != nil {
+		return "", err
+	}
 	hash := sha256.New()
 	as, err := d.dir.aside.put(content{write: func(to vfs.File) (int64, error) {
 		return info.Size, pieces(context.Background(), f, info.Size, func(b []byte, at int64) error {
 			hash.Write(b)
 			return writeFull(to, b, at)
 		})
-	}}, func() string { return name + "-" + hex.EncodeToString(hash.Sum(nil)[:8]) })
+	}}, func() string { return cut(name, maxName-17) + "-" + hex.EncodeToString(hash.Sum(nil)[:8]) })
 	return asideName + "/" + as, err
 }
 
@@ -119,7 +154,7 @@ func pieces(ctx context.Context, f vfs.File, n int64, each func(b []byte, at int
 // quarantine, durably; where there are no hard links, a copy. in is nil for a file in the
 // store directory itself.
 func (d *desk) linkAside(in *folder, name string) (string, error) {
-	q, err := d.dir.aside.make()
+	q, err := d.makeAside()
 	if err != nil {
 		return "", err
 	}
@@ -138,19 +173,20 @@ func (d *desk) linkAside(in *folder, name string) (string, error) {
 		return "", vfs.ErrNotRegular
 	}
 	for try := 1; ; try++ {
+		// One from a run that was cut off says nothing: the flush of its name may have failed.
 		as := numbered(name, try)
 		err := d.dir.Link(source, asideName+"/"+as)
 		if errors.Is(err, errors.ErrUnsupported) {
 			return d.copyAside(from, name)
 		}
 		if errors.Is(err, fs.ErrExist) {
-			if there, e := q.Lstat(as); e != nil || !there.Same(info) {
-				continue
-			}
-			err = nil // from a run that was cut off
+			continue
 		}
 		if err == nil {
 			err = q.Sync()
+		}
+		if err == nil {
+			err = d.sameAs(q, as, info)
 		}
 		return path.Join(asideName, as), err
 	}
@@ -161,13 +197,13 @@ func numbered(name string, try int) string {
 	if try == 1 {
 		return name
 	}
-	return fmt.Sprintf("%s.%d", name, try)
+	return fmt.Sprintf("%s.%d", cut(name, maxName-10), try)
 }
 
 // moveAside moves whatever has a name in the store directory to quarantine: what is no
 // regular file, or has to go where there are no hard links.
 func (d *desk) moveAside(name string) (string, error) {
-	q, err := d.dir.aside.make()
+	q, err := d.makeAside()
 	if err != nil {
 		return "", err
 	}
@@ -201,7 +237,7 @@ func Quarantine(ctx context.Context, dir, trustDir string, opts *Options, name s
 func (d *desk) quarantine(name string, dec *Decision) (*Ruling, error) {
 	r := d.ruling("quarantine", dec)
 	if d.dir == nil {
-		return nil, fail("", d.at.dir, fs.ErrNotExist)
+		return nil, &Error{Kind: ErrNotExist, Path: d.at.dir, Hint: hintNotExist, Cause: fs.ErrNotExist}
 	}
 	from, in, base, err := d.locate(name)
 	if err != nil {
@@ -212,6 +248,16 @@ func (d *desk) quarantine(name string, dec *Decision) (*Ruling, error) {
 	}
 	path := filepath.Join(from.Path(), base)
 	info, err := from.Lstat(base)
+	if errors.Is(err, fs.ErrNotExist) {
+		lines, e := d.decided("quarantine", dec.Digest)
+		for _, line := range lines {
+			if len(line.SetAside) == 1 && line.SetAside[0] == name && !dec.DryRun {
+				r.Done = true
+				return r, errors.Join(e, from.Sync())
+			}
+		}
+		return nil, &Error{Kind: ErrNotExist, Path: path, Cause: err, Hint: hintQuarantine}
+	}
 	if err != nil {
 		return nil, fail("", path, err)
 	}
@@ -221,7 +267,7 @@ func (d *desk) quarantine(name string, dec *Decision) (*Ruling, error) {
 			return nil, fail("", path, err)
 		}
 	} else if in != nil {
-		return nil, fail("", path, invalid("what is no regular file can only be set aside from the store directory itself"))
+		return nil, fail("", path, notToBeMoved("what is no regular file can only be set aside from the store directory itself"))
 	}
 	r.Chosen.Digest = sum
 	if dec.DryRun {
@@ -229,6 +275,9 @@ func (d *desk) quarantine(name string, dec *Decision) (*Ruling, error) {
 	}
 	if sum != dec.Digest {
 		return nil, &Error{Kind: ErrStale, Path: path, Hint: hintDecide, Cause: fmt.Errorf("the decision is about a file of %s, and this one has %s", dec.Digest, sum)}
+	}
+	if e := d.flushable(d.dirs()...); e != nil {
+		return nil, e
 	}
 	// The line comes first: a file that is gone without one could not be accounted for.
 	line := d.line("quarantine", dec)
@@ -295,10 +344,10 @@ func (d *desk) locate(name string) (from *directory, in *folder, base string, er
 	case partsName + "/":
 		in = &d.dir.parts
 	default:
-		return nil, nil, "", invalid("%q is not in the store directory, its segments or its parts", name)
+		return nil, nil, "", notToBeMoved("%q is not in the store directory, its segments or its parts", name)
 	}
 	if base == "" || base == "." || base == ".." {
-		return nil, nil, "", invalid("%q names no file in the store directory", name)
+		return nil, nil, "", notToBeMoved("%q names no file in the store directory", name)
 	}
 	if in != nil {
 		in.mu.Lock()
@@ -312,13 +361,13 @@ func (d *desk) locate(name string) (from *directory, in *folder, base string, er
 
 // dispensable refuses a file that the store needs.
 func (d *desk) dispensable(in *folder, name string) error {
-	kept := slices.Contains([]string{lockName, asideName}, name)
+	info, err := d.dir.Lstat(name)
+	kept := in == nil && name == lockName || in == nil && name == asideName && err == nil && info.Mode.IsDir()
 	if in == nil && (name == segmentsName || name == partsName) {
-		info, err := d.dir.Lstat(name)
 		kept = err == nil && info.Mode.IsDir()
 	}
 	if in == nil && kept {
-		return invalid("%q is the store's own, and is never in the way", name)
+		return notToBeMoved("%q is the store's own, and is never in the way", name)
 	}
 	if v, e := d.verdict(); e != nil || v == verdictRefuse {
 		return nil
@@ -331,7 +380,23 @@ func (d *desk) dispensable(in *folder, name string) error {
 		needed = name == journalName(d.found.root.Epoch)
 	}
 	if needed {
-		return invalid("%q is part of the trusted state", name)
+		return notToBeMoved("%q is part of the trusted state", name)
 	}
 	return nil
+}
+
+// cut shortens a name to so many bytes, between letters.
+func cut(name string, n int) string {
+	for len(name) > n {
+		_, size := utf8.DecodeLastRuneInString(name)
+		name = name[:len(name)-size]
+	}
+	return name
+}
+
+// notToBeMoved is the error for a name that Quarantine refuses.
+func notToBeMoved(format string, args ...any) *Error {
+	e := invalid(format, args...)
+	e.Hint = hintQuarantine
+	return e
 }

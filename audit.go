@@ -24,6 +24,7 @@ type auditLine struct {
 	// What an operator has decided: about which digest, why, what was given up, and which
 	// files are in quarantine since.
 	Digest   *Digest  `json:"digest,omitempty"`
+	Chosen   *Version `json:"chosen,omitempty"`
 	Reason   string   `json:"reason,omitempty"`
 	LostFrom Revision `json:"lost_from,omitempty"`
 	LostTo   Revision `json:"lost_to,omitempty"`

@@ -27,6 +27,7 @@ type auditRecord struct {
 	Commits   []string
 	From, To  string
 	Digest    *pawl.Digest
+	Chosen    *pawl.Version
 	Reason    string
 	LostFrom  pawl.Revision `json:"lost_from"`
 	LostTo    pawl.Revision `json:"lost_to"`

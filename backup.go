@@ -13,7 +13,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // A backup is a tar stream that holds one state whole:
@@ -29,7 +28,6 @@ import (
 const (
 	manifestName  = "manifest.json"
 	backupVersion = 1
-	mostManifest  = 64 << 20 // bytes of a manifest that are read
 )
 
 // manifest is the last file of a backup.
@@ -287,9 +285,10 @@ func CheckBackup(ctx context.Context, from io.Reader, opts *Options) (BackupInfo
 
 // backedUp is a backup that was read to its end.
 type backedUp struct {
-	info  BackupInfo
-	raw   []byte // the bundle
-	files map[string]manifestFile
+	info   BackupInfo
+	raw    []byte // the bundle
+	files  map[string]manifestFile
+	places map[string]int64 // where the bytes of each begin
 }
 
 // unpacker gets the files of a backup, besides its bundle, as they are read.
@@ -300,8 +299,8 @@ func readBackup(ctx context.Context, from io.Reader, l *Limits, each unpacker) (
 	in, out, count := sha256.New(), sha256.New(), &counter{}
 	all := io.TeeReader(bounded{ctx, from}, io.MultiWriter(in, count))
 	r, a := tar.NewReader(all), newArchive(ctx, out)
-	b := &backedUp{files: map[string]manifestFile{}}
-	st, err := b.read(r, a, l, each)
+	b := &backedUp{files: map[string]manifestFile{}, places: map[string]int64{}}
+	st, err := b.read(r, a, count, l, each)
 	if err == nil {
 		_, err = io.Copy(io.Discard, all) // to its end
 	}
@@ -365,17 +364,33 @@ func (b bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read goes through the files, and holds each against what the bundle says of it.
-func (b *backedUp) read(r *tar.Reader, a *archive, l *Limits, each unpacker) (*state, error) {
+// next finds the next file. There is one kind of header: others can ask for more than is
+// there.
+func (b *backedUp) next(r *tar.Reader, at *counter) (*tar.Header, error) {
 	h, err := r.Next()
 	if err != nil {
 		return nil, err
 	}
-	if h.Name != bundleName || h.Size > l.Bundle {
-		if h.Name == bundleName {
-			return nil, overLimit(tooLarge("the bundle has %d bytes, and Limits.Bundle is %d", h.Size, l.Bundle))
-		}
+	if h.Typeflag != tar.TypeReg || h.Format != tar.FormatUSTAR || len(h.PAXRecords) > 0 {
+		return nil, fmt.Errorf("%q is not stored as Backup stores files", clip(h.Name, 80))
+	}
+	b.places[h.Name] = at.n
+	return h, nil
+}
+
+// read goes through the files, which come in the order of the bundle, and holds each
+// against what the bundle says of it.
+func (b *backedUp) read(r *tar.Reader, a *archive, at *counter, l *Limits, each unpacker) (*state, error) {
+	h, err := b.next(r, at)
+	if err != nil {
+		return nil, err
+	}
+	if h.Name != bundleName {
 		return nil, fmt.Errorf("it begins with %q", clip(h.Name, 80))
+	}
+	// What was in a journal is in the bundle of a backup.
+	if most := l.Bundle + l.Journal + l.Unsealed; h.Size > most {
+		return nil, overLimit(tooLarge("the bundle has %d bytes, and Limits.Bundle, Journal and Unsealed are %d", h.Size, most))
 	}
 	if err := a.begin(bundleName, h.Size); err != nil {
 		return nil, err
@@ -390,31 +405,21 @@ func (b *backedUp) read(r *tar.Reader, a *archive, l *Limits, each unpacker) (*s
 	if err != nil {
 		return nil, fmt.Errorf("bundle: %w", err)
 	}
-	segments := map[string]*segment{}
-	for _, g := range st.sealed {
-		segments[segmentsName+"/"+g.file.name] = g
-	}
-	missing := len(st.keptFiles())
-	for {
-		h, err := r.Next()
+	for _, want := range st.backedUpFiles() {
+		h, err := b.next(r, at)
 		if err != nil {
 			return nil, err
 		}
-		if h.Name == manifestName {
-			break
+		if h.Name != want.name || h.Size != want.size {
+			return nil, fmt.Errorf("%q, of %d bytes, is where %q, of %d, should be", clip(h.Name, 80), h.Size, want.name, want.size)
 		}
-		g := segments[h.Name]
-		if g == nil && !st.hasPart(h.Name) {
-			return nil, fmt.Errorf("the bundle does not name %q", clip(h.Name, 80))
-		}
-		missing--
 		if err := a.begin(h.Name, h.Size); err != nil {
 			return nil, err
 		}
 		body := io.Reader(io.TeeReader(r, a))
 		var chunks *chunker
-		if g != nil {
-			chunks = newChunker(g)
+		if want.segment != nil {
+			chunks = newChunker(want.segment)
 			body = io.TeeReader(body, chunks)
 		}
 		if each != nil {
@@ -430,11 +435,14 @@ func (b *backedUp) read(r *tar.Reader, a *archive, l *Limits, each unpacker) (*s
 			return nil, err
 		}
 	}
-	if missing != 0 {
-		return nil, fmt.Errorf("%d files that the bundle names are not in it", missing)
+	if h, err = b.next(r, at); err != nil {
+		return nil, err
 	}
 	want := a.text(st)
-	if got, err := io.ReadAll(io.LimitReader(r, mostManifest)); err != nil {
+	if h.Name != manifestName || h.Size != int64(len(want)) {
+		return nil, fmt.Errorf("%q is where the manifest should be", clip(h.Name, 80))
+	}
+	if got, err := io.ReadAll(r); err != nil {
 		return nil, err
 	} else if !bytes.Equal(got, want) {
 		return nil, errorString("its manifest is not that of its files")
@@ -445,11 +453,28 @@ func (b *backedUp) read(r *tar.Reader, a *archive, l *Limits, each unpacker) (*s
 	return st, nil
 }
 
-// hasPart reports whether a name is that of the file of a part of the state.
-func (s *state) hasPart(name string) bool {
-	base, ok := strings.CutPrefix(name, partsName+"/")
-	f := s.keptFiles()[base]
-	return ok && f != nil && isPartFile(base)
+// wanted is a file that belongs into a backup.
+type wanted struct {
+	name    string
+	size    int64
+	segment *segment // nil: of a part
+}
+
+// backedUpFiles are the files of a backup besides its bundle, in order.
+func (s *state) backedUpFiles() (files []wanted) {
+	parts := map[string]int64{}
+	for _, p := range s.parts {
+		if p.file != nil {
+			parts[p.file.name] = int64(p.ref.size)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		files = append(files, wanted{name: partsName + "/" + name, size: parts[name]})
+	}
+	for _, g := range s.sealed {
+		files = append(files, wanted{name: segmentsName + "/" + g.file.name, size: g.size, segment: g})
+	}
+	return files
 }
 
 // fits holds a file that was read against its name, or against the bundle.

@@ -197,7 +197,7 @@ func TestLostSeqsOfOldRecords(t *testing.T) {
 
 // TestGoldenRemoving: the trust file of a store that is being removed.
 func TestGoldenRemoving(t *testing.T) {
-	record := trustRecord{store: goldenID, sequence: 9, path: goldenPath, removing: true, history: Digest{2},
+	record := trustRecord{store: goldenID, sequence: 9, path: goldenPath, ending: stateRemoving, history: Digest{2},
 		confirmed: Root{Revision: 4, Epoch: 2, Journal: 8192, Digest: Digest{1}}}
 	ring := makeRing(record)
 	b := goldenFile(t, "removing.trust", ring)
@@ -205,7 +205,7 @@ func TestGoldenRemoving(t *testing.T) {
 		t.Errorf("the encoder makes another trust file:\n%s\nwant\n%s", ring, b)
 	}
 	newest, broken, err := decodeRing(b)
-	if err != nil || broken != nil || !newest.removing || newest.closed {
+	if err != nil || broken != nil || newest.ending != stateRemoving || newest.closed {
 		t.Errorf("%+v, %v, %v", newest, broken, err)
 	}
 }

@@ -135,12 +135,15 @@ func (s *site) inspect() (*Report, error) {
 	t := &trustFile{dir: s.trustDir, name: name}
 	if err := t.read(); err == errNoTrust {
 		return r.withoutTrust(s)
-	} else if err != nil {
+	} else if err != nil && t.newest.ending == "" {
 		return r.refuse(fail("open", t.path(), err)), nil
 	}
 	rec := &t.newest
 	r.StoreID, r.Sequence, r.Confirmed, r.Pending = rec.store.String(), rec.sequence, rec.confirmed, rec.pending
 	r.Commits, r.Closed, r.CreatedAt, r.Broken = rec.ids, rec.closed, rec.path, len(t.broken)
+	if rec.ending != "" {
+		return r.refuse(fail("open", t.path(), ending(rec.ending))), nil
+	}
 	if err := s.swapped(); err != nil {
 		return r.refuse(fail("open", s.at.trust, err)), nil
 	}

@@ -57,14 +57,17 @@ func (t *trustFile) read() error {
 	}
 	t.ring, t.info = ring, info
 	t.newest, t.broken, err = decodeRing(ring)
-	if err == nil && t.newest.removing {
-		err = removing()
+	if err == nil && t.newest.ending != "" {
+		err = ending(t.newest.ending)
 	}
 	return err
 }
 
-// removing is the error for a store that nobody is to use any more.
-func removing() *Error {
+// ending is the error for a store that nobody is to use any more, under this name.
+func ending(state string) *Error {
+	if state == stateRenaming {
+		return &Error{Kind: ErrMissing, Hint: hintRenaming, Cause: errorString("somebody has begun to rename this store")}
+	}
 	return &Error{Kind: ErrMissing, Hint: hintRemoving, Cause: errorString("somebody has begun to remove this store")}
 }
 

@@ -1,8 +1,10 @@
 package pawl
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -79,6 +81,7 @@ func (d *Decision) ready() *Error {
 // desk is a store that an operator's function holds: locked, read, and not settled.
 type desk struct {
 	*Store
+	ctx   context.Context
 	found *found
 	fresh bool   // it may be made where there is none
 	dry   bool   // nothing is to be made
@@ -104,7 +107,8 @@ func hold(ctx context.Context, dir, trustDir string, opts *Options, fresh, dry b
 	if err != nil {
 		return nil, err
 	}
-	d := &desk{Store: newStore(at, o), fresh: fresh, dry: dry}
+	d := &desk{Store: newStore(at, o), ctx: ctx, fresh: fresh, dry: dry}
+	d.shelf = map[string]*keptFile{}
 	if err := d.lock(ctx); err != nil {
 		return d, err
 	}
@@ -152,6 +156,7 @@ func (d *desk) read() (err error) {
 	defer func() {
 		if d.found != nil && d.found.state != nil {
 			d.use(d.found.state)
+			d.shelf = d.found.state.keptFiles() // which nothing that fails here may remove
 		}
 	}()
 	if d.trustDir == nil {
@@ -162,7 +167,7 @@ func (d *desk) read() (err error) {
 	err = d.trust.read()
 	var e *Error
 	switch {
-	case err == nil, d.trust.newest.removing:
+	case err == nil, d.trust.newest.ending != "":
 		d.speak, d.mute = true, nil
 		if err := d.spelled(d.trust.info); err != nil {
 			return err
@@ -186,8 +191,8 @@ func (d *desk) read() (err error) {
 // verdict is what Open would make of the store.
 func (d *desk) verdict() (verdict, *Error) {
 	switch {
-	case d.speak && d.trust.newest.removing:
-		return verdictRefuse, fail("", d.trust.path(), removing())
+	case d.speak && d.trust.newest.ending != "":
+		return verdictRefuse, fail("", d.trust.path(), ending(d.trust.newest.ending))
 	case d.speak:
 		v, e := decide(&d.trust.newest, d.found)
 		if e != nil {
@@ -263,29 +268,30 @@ func (d *desk) lost(chosen *state) (last top, any bool, err error) {
 		t := &d.trust.newest
 		if t.confirmed != (Root{}) {
 			ok, err := chosen.holds(Version{t.confirmed.Revision, t.history})
-			if err != nil && !errors.Is(err, ErrForgotten) && !errors.Is(err, ErrDamaged) {
-				return last, false, err
-			}
-			// What cannot be told, because retention has dropped it, is not lost if it is earlier.
-			if !ok && (err == nil || t.confirmed.Revision > chosen.version().Revision) {
+			// What retention has dropped is not lost, if it is earlier; what cannot be told is.
+			if !ok && !(errors.Is(err, ErrForgotten) && t.confirmed.Revision <= chosen.version().Revision) {
 				tops = append(tops, top{t.confirmed, t.next})
 			}
 		}
-		// An intent without commits is that of a decision that was cut off, or of a bundle
-		// that holds the confirmed state: nobody was told of it.
-		if t.commits > 0 && t.pending.Revision > chosen.version().Revision {
+		// Where a decision was cut off, its intent is in the place of one that may have been
+		// acknowledged, and has a higher number.
+		if t.pending.Revision > chosen.version().Revision {
 			tops = append(tops, top{t.pending, t.next})
 		}
 	}
 	if f.state != nil && f.state.id == chosen.id {
 		st := f.stateAt(len(f.walk.steps))
-		if ok, err := chosen.holds(st.version()); !ok && err == nil {
+		if ok, err := chosen.holds(st.version()); !ok && !(errors.Is(err, ErrForgotten) && st.version().Revision <= chosen.version().Revision) {
 			tops = append(tops, top{f.newest(), st.nextSeq()})
 		}
 	}
 	for _, t := range tops {
 		if t.seq == 0 {
 			t.seq = beyondAll(chosen.end(), t.root.Revision)
+		}
+		if t.root.Revision > mostNumber || t.seq > mostNumber {
+			return last, false, &Error{Kind: ErrUnauthorized, Path: d.bundlePath(), Found: f.newest(), Hint: hintNumbers,
+				Cause: errorString("it claims revisions or seqs that no store comes to")}
 		}
 		t.seq = max(t.seq, last.seq, chosen.nextSeq())
 		if !any || t.root.Revision > last.root.Revision {
@@ -300,9 +306,16 @@ func (d *desk) lost(chosen *state) (last top, any bool, err error) {
 // bits, and each takes four more.
 const mostEntries = math.MaxInt32/4 + 1
 
+// mostNumber is a revision or a seq that no store comes to. Beyond it a file that nobody has
+// authorised could use up the numbers.
+const mostNumber = 1 << 56
+
 // beyondAll is a seq that no commit up to a revision has used, though nobody can read
 // them any more.
 func beyondAll(from origin, to Revision) Seq {
+	if to > mostNumber/mostEntries {
+		return mostNumber + 1
+	}
 	if to > from.revision {
 		return from.nextSeq + Seq(to-from.revision)*mostEntries
 	}
@@ -335,12 +348,9 @@ func (d *desk) epoch() (uint64, error) {
 // files that it needs are made.
 func (d *desk) goOn(chosen *state, event string, last top) (*state, error) {
 	next := *chosen
-	like, err := d.dir.present(bundleName)
+	like, err := d.likeBundle()
 	if err != nil {
 		return nil, err
-	}
-	if like != nil && !like.Mode.IsRegular() {
-		like = nil
 	}
 	from := next.end()
 	if last.root.Revision > from.revision || last.seq > from.nextSeq {
@@ -369,6 +379,15 @@ func (d *desk) goOn(chosen *state, event string, last top) (*state, error) {
 	g.records = append([]*record(nil), next.records...)
 	g.add(r, nil)
 	return &g.state, nil
+}
+
+// likeBundle is the file whose mode and group new files get, if there is one.
+func (d *desk) likeBundle() (*vfs.Info, error) {
+	like, err := d.dir.present(bundleName)
+	if like != nil && !like.Mode.IsRegular() {
+		like = nil
+	}
+	return like, err
 }
 
 // gap makes the segment that stands for revisions that were given up: it has none of
@@ -426,6 +445,9 @@ func (d *desk) authorise(next *state, replaced Digest, audit auditLine) (Root, *
 		return Root{}, &Error{Kind: ErrDamaged, Hint: hintMemory, Cause: errors.Join(errorString("the new bundle does not read back"), err)}
 	}
 	root := Root{Revision: next.version().Revision, Epoch: epoch, Digest: sha256.Sum256(raw)}
+	if err := d.ctx.Err(); err != nil { // from here on it runs to its end
+		return Root{}, fail("", d.at.dir, ctxError(d.ctx))
+	}
 	last := trustRecord{store: next.id, confirmed: root, history: next.version().Digest, next: next.nextSeq(), path: quotePath(d.at.dir), closed: true}
 	own := d.speak && d.trust.newest.store == next.id
 	audit.Pending = &root
@@ -435,7 +457,7 @@ func (d *desk) authorise(next *state, replaced Digest, audit auditLine) (Root, *
 	if own {
 		intent := d.trust.newest
 		intent.next = max(intent.next, next.nextSeq())
-		intent.pending, intent.commits, intent.ids, intent.closed, intent.removing = root, 0, nil, false, false
+		intent.pending, intent.commits, intent.ids, intent.closed, intent.ending = root, 0, nil, false, ""
 		if err := d.trust.replace(intent, d.unchanged); err != nil {
 			return Root{}, fail("", d.trust.path(), err)
 		}
@@ -463,6 +485,74 @@ func (d *desk) authorise(next *state, replaced Digest, audit auditLine) (Root, *
 		return Root{}, &Error{Kind: ErrStale, Path: d.bundlePath(), Hint: hintDecide, Cause: errors.Join(errorString("what was put in place is not what is there now"), plainNil(e))}
 	}
 	return root, nil
+}
+
+// decided finds, in the audit file, the states that a decision has led to: which was the
+// pending one, and what was chosen. It is in the trust directory, so it says truly what was
+// decided under these locks; what the store directory says of itself proves nothing.
+func (d *desk) decided(event string, digest Digest) (lines []auditLine, err error) {
+	if d.trustDir == nil {
+		return nil, nil
+	}
+	const most = 4 << 20 // of the end of the file
+	f, err := d.trustDir.Open(d.at.name + auditSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fail("", filepath.Join(d.at.trust, d.at.name+auditSuffix), err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, min(info.Size, most))
+	if err := readAt(f, b, info.Size-int64(len(b))); err != nil {
+		return nil, err
+	}
+	for text := range bytes.Lines(b) {
+		var line auditLine
+		if json.Unmarshal(text, &line) == nil && line.Event == event && line.Digest != nil && *line.Digest == digest {
+			lines = append(lines, line)
+		}
+	}
+	return lines, nil
+}
+
+// done reports whether the store holds what a decision has led to.
+func (d *desk) done(event string, digest Digest, chosen *Version) (bool, error) {
+	if v, e := d.verdict(); e != nil || v != verdictClean {
+		return false, nil
+	}
+	lines, err := d.decided(event, digest)
+	for _, line := range lines {
+		if line.Pending != nil && *line.Pending == d.trust.newest.confirmed && (chosen == nil || line.Chosen != nil && *line.Chosen == *chosen) {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+// firm makes sure that what is there is durable, before somebody hears that a decision was
+// carried out: whoever did so may not have come to that.
+func (d *desk) firm() error {
+	if err := d.trust.replace(d.trust.newest, d.still); err != nil {
+		return fail("", d.trust.path(), err)
+	}
+	d.trust.disown()
+	return d.read()
+}
+
+// ways makes the directories, or makes the names on the way to them durable: whoever made
+// them may not have come to that.
+func (d *desk) ways(dirs ...string) error {
+	for _, dir := range dirs {
+		if err := makeAll(d.at.fsys, dir); err != nil {
+			return fail("", dir, err)
+		}
+	}
+	return nil
 }
 
 // unchanged says that locks, trust file and bundle are what they were when they were read.
@@ -499,6 +589,9 @@ func (d *desk) note(line *auditLine) error {
 func operate(ctx context.Context, op, dir, trustDir string, opts *Options, dec Decision, do func(*desk) (*Ruling, error)) (r *Ruling, err error) {
 	if e := dec.ready(); e != nil {
 		return nil, fail(op, dir, e)
+	}
+	if ctx.Err() != nil {
+		return nil, fail(op, dir, ctxError(ctx))
 	}
 	d, err := hold(ctx, dir, trustDir, opts, op == "restore", dec.DryRun)
 	if err == nil {

@@ -3,6 +3,7 @@ package pawl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
@@ -36,8 +37,26 @@ func (d *desk) remove(dec *Decision) (*Ruling, error) {
 	v, e := d.verdict()
 	switch {
 	case !d.speak && e == nil:
+		if lines, err := d.decided("remove", dec.Digest); err == nil && len(lines) > 0 && !dec.DryRun {
+			r := d.ruling("remove", dec)
+			r.Done = true
+			return r, d.trustDir.Sync()
+		}
 		return nil, &Error{Kind: ErrNotExist, Path: d.at.dir, Hint: hintNotExist, Cause: errorString("there is no store here")}
-	case e != nil && !(d.speak && (d.trust.newest.removing || d.found.nothing())):
+	case e != nil && d.speak && d.trust.newest.ending == stateRemoving:
+		if h := d.found.head; h != nil && h.store != d.trust.newest.store {
+			return nil, &Error{Kind: ErrForeign, Path: d.bundlePath(), Hint: hintForeign, Cause: errorString("another store was made here since its removal was begun")}
+		}
+	case e != nil && d.speak && d.trust.newest.ending == "" && d.found.nothing():
+		if d.dir == nil {
+			break
+		}
+		// Segments without a bundle may be all that is left of a history.
+		if file, err := firstKeptFile(d.dir); err != nil || file != "" {
+			e.Cause = errors.Join(e.Cause, fmt.Errorf("there is %q", file), err)
+			return nil, e
+		}
+	case e != nil:
 		return nil, e
 	}
 	r := d.ruling("remove", dec)
@@ -51,9 +70,9 @@ func (d *desk) remove(dec *Decision) (*Ruling, error) {
 		return nil, e
 	}
 	last := d.trust.newest
-	last.pending, last.commits, last.ids, last.closed, last.removing = Root{}, 0, nil, false, true
+	last.pending, last.commits, last.ids, last.closed, last.ending = Root{}, 0, nil, false, stateRemoving
 	line := d.line("remove", dec)
-	if !d.trust.newest.removing {
+	if d.trust.newest.ending == "" {
 		clean := e == nil && v == verdictClean
 		if err := d.trust.replace(last, func() error {
 			if clean && d.dir != nil {
@@ -127,7 +146,14 @@ func (d *desk) clearOut(r *Ruling) error {
 	}
 	for _, name := range names {
 		if info, err := d.dir.Lstat(name); isStoreFile(name) && (err != nil || info.Mode.IsRegular()) {
-			return fail("", filepath.Join(d.at.dir, name), errors.Join(errorString("it could not be removed"), err))
+			if err == nil {
+				err = d.dir.Remove(name) // says why it could not be
+			}
+			if err != nil {
+				return fail("", filepath.Join(d.at.dir, name), err)
+			}
+			r.Removed = append(r.Removed, name)
+			continue
 		}
 		if name != lockName {
 			r.Left = append(r.Left, name)

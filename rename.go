@@ -3,6 +3,7 @@ package pawl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -16,15 +17,14 @@ import (
 // may stay what it is. The decision's Digest is that of the state that the trust file
 // confirms. The order, of which each step is durable before the next:
 //
-//	N1  the audit line
+//	N1  the audit line; the trust file says "state renaming": from here on nobody opens it
 //	N2  the directory has its new name
 //	N3  the trust file under the new name: from here on the store can be opened there
-//	N4  the audit file under the new name; the old trust file goes
+//	N4  the audit file, or its line, under the new name; the old trust file goes
 //
 // When it returns nil, the store can be opened under the new name, and nothing of it is
-// left under the old one but a lock file in the trust directory. In between, both names are
-// refused (ErrMissing, ErrUntrusted), or the new one opens. A call that was cut off is
-// repeated and goes on.
+// left under the old one but a lock file in the trust directory. Until N3 both names are
+// refused (ErrMissing, ErrUntrusted). A call that was cut off is repeated and goes on.
 //
 // To move a store elsewhere, or to another trust directory, no function is needed: move
 // the directory, or both, while it is closed; only their last elements matter.
@@ -42,7 +42,9 @@ func Rename(ctx context.Context, dir, trustDir string, opts *Options, newDir, ne
 // naming is a store that is being renamed.
 type naming struct {
 	*desk
-	to      place // the new directory and name
+	to      place      // the new directory and name
+	there   *trustFile // under the new name; the store's own, where that stays
+	exists  bool       // it is there
 	newLock *lock
 }
 
@@ -54,51 +56,46 @@ func (d *desk) naming(newDir, newName string) (*naming, error) {
 		return nil, err
 	}
 	if filepath.Dir(to.dir) != filepath.Dir(d.at.dir) {
-		return nil, invalid("%s is not beside %s: move the directory there, and give it the name that it has", printable(to.dir), printable(d.at.dir))
+		return nil, badNewName("%s is not beside %s: move the directory there, and give it the name that it has", printable(to.dir), printable(d.at.dir))
 	}
 	if to.dir == d.at.dir && to.name == d.at.name {
-		return nil, invalid("that is the name that the store has")
+		return nil, badNewName("that is the name that the store has")
 	}
 	return &naming{desk: d, to: to}, nil
+}
+
+// badNewName is the error for a name that a store cannot get.
+func badNewName(format string, args ...any) *Error {
+	e := invalid(format, args...)
+	e.Hint = hintNewName
+	return e
 }
 
 func (n *naming) release() { _ = n.newLock.release() }
 
 func (n *naming) rename(ctx context.Context, dec *Decision) (*Ruling, error) {
-	deadline := time.Now().Add(n.opts.LockWait)
-	if n.to.name != n.at.name && n.trustDir != nil {
-		l, err := n.takeLock(ctx, n.trustDir, n.to.name+lockSuffix, deadline)
-		if err != nil {
-			return nil, err
-		}
-		n.newLock = l
-	}
-	r := n.ruling("rename", dec)
-	there := &trustFile{dir: n.trustDir, name: n.to.name + trustSuffix}
-	exists := false
-	if n.to.name != n.at.name && n.trustDir != nil {
-		switch err := there.read(); {
-		case err == nil:
-			exists = true
-		case err != errNoTrust:
-			return nil, fail("", there.path(), err)
-		}
-	}
-	if !n.speak {
-		return n.already(r, there, exists)
-	}
-	if exists && there.newest.store != n.trust.newest.store {
-		return nil, fail("", there.path(), invalid("there is a store of the name %q already", n.to.name))
-	}
-	if e := n.settled(); e != nil {
-		return nil, e
-	}
-	moved, err := n.moved()
-	if err != nil {
+	if err := n.lookThere(ctx); err != nil {
 		return nil, err
 	}
-	if _, e := n.verdict(); e != nil && !moved {
-		return nil, e
+	r := n.ruling("rename", dec)
+	if !n.speak {
+		return n.already(r, dec)
+	}
+	begun := n.trust.newest.ending == stateRenaming
+	if n.exists && n.to.name != n.at.name && !(begun && n.there.newest.store == n.trust.newest.store) {
+		return nil, badNewName("there is a store of the name %q already", n.to.name)
+	}
+	if !begun {
+		if e := n.settled(); e != nil {
+			return nil, e
+		}
+		if _, e := n.verdict(); e != nil {
+			return nil, e
+		}
+	}
+	moved, err := n.moved(begun)
+	if err != nil {
+		return nil, err
 	}
 	if e := n.confirms(dec); e != nil {
 		return nil, e
@@ -106,10 +103,16 @@ func (n *naming) rename(ctx context.Context, dec *Decision) (*Ruling, error) {
 	if dec.DryRun {
 		return r, nil
 	}
-	if !moved && !exists {
-		line := n.line("rename", dec)
-		line.From, line.To = n.at.name+" at "+n.at.dir, n.to.name+" at "+n.to.dir
-		if err := n.note(&line); err != nil {
+	if e := n.flushable(n.dirs()...); e != nil {
+		return nil, e
+	}
+	if err := n.unlikeName(); err != nil {
+		return nil, err
+	}
+	line := n.line("rename", dec)
+	line.From, line.To = n.at.name+" at "+n.at.dir, n.to.name+" at "+n.to.dir
+	if !begun {
+		if err := n.begin(&line); err != nil {
 			return nil, err
 		}
 	}
@@ -118,29 +121,89 @@ func (n *naming) rename(ctx context.Context, dec *Decision) (*Ruling, error) {
 			return nil, err
 		}
 	}
-	if err := n.moveTrust(there, exists); err != nil {
-		return nil, err
-	}
 	r.Root = n.trust.newest.confirmed
-	return r, nil
+	return r, n.moveTrust(&line)
+}
+
+// lookThere takes the lock of the new name, and looks at its trust file.
+func (n *naming) lookThere(ctx context.Context) error {
+	if n.trustDir == nil {
+		return nil
+	}
+	n.there = &trustFile{dir: n.trustDir, name: n.to.name + trustSuffix}
+	if n.to.name == n.at.name {
+		n.there = n.trust
+		return nil
+	}
+	var err error
+	if n.newLock, err = n.takeLock(ctx, n.trustDir, n.to.name+lockSuffix, time.Now().Add(n.opts.LockWait)); err != nil {
+		return err
+	}
+	switch err := n.there.read(); {
+	case err == nil, n.there.newest.ending != "":
+		n.exists = true
+	case err != errNoTrust:
+		return fail("", n.there.path(), err)
+	}
+	return nil
+}
+
+// begin is N1.
+func (n *naming) begin(line *auditLine) error {
+	next := n.trust.newest
+	next.closed, next.ending = false, stateRenaming
+	err := n.trust.replace(next, func() error {
+		if n.dir != nil {
+			if err := n.unchanged(); err != nil {
+				return err
+			}
+		}
+		return n.note(line)
+	})
+	n.trust.disown()
+	if err != nil {
+		return fail("", n.trust.path(), err)
+	}
+	return nil
 }
 
 // already is the end of a rename that was cut off when all was done, and else says that
 // there is nothing to rename.
-func (n *naming) already(r *Ruling, there *trustFile, exists bool) (*Ruling, error) {
-	if exists && n.dir == nil {
-		r.Done, r.Root = true, there.newest.confirmed
-		return r, nil
-	}
+func (n *naming) already(r *Ruling, dec *Decision) (*Ruling, error) {
 	_, e := n.verdict()
 	if e == nil {
 		e = &Error{Kind: ErrNotExist, Path: n.at.dir, Hint: hintNotExist, Cause: errorString("there is no store here")}
+	}
+	if !n.exists || dec.DryRun || n.there.newest.ending != "" {
+		return nil, e
+	}
+	old := n.at
+	n.at.name = n.to.name
+	lines, err := n.decided("rename", dec.Digest)
+	n.at = old
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range lines {
+		if line.From != old.name+" at "+old.dir || line.To != n.to.name+" at "+n.to.dir {
+			continue
+		}
+		r.Done, r.Root = true, n.there.newest.confirmed
+		if err := n.ways(filepath.Dir(n.to.dir)); err != nil {
+			return nil, err
+		}
+		err := n.there.replace(n.there.newest, nil)
+		n.there.disown()
+		if err != nil {
+			return nil, fail("", n.there.path(), err)
+		}
+		return r, nil
 	}
 	return nil, e
 }
 
 // moved says whether the directory has its new name already, and is the store's.
-func (n *naming) moved() (bool, error) {
+func (n *naming) moved(begun bool) (bool, error) {
 	if n.to.dir == n.at.dir {
 		return false, nil
 	}
@@ -149,8 +212,11 @@ func (n *naming) moved() (bool, error) {
 		return false, err
 	}
 	defer func() { errors.Join(dir.segments.close(), dir.parts.close(), dir.aside.close(), dir.Close()) }()
-	if n.dir != nil {
-		return false, &Error{Kind: ErrInvalid, Path: n.to.dir, Cause: fs.ErrExist}
+	if n.dir != nil || !begun {
+		return false, &Error{Kind: ErrInvalid, Path: n.to.dir, Cause: fs.ErrExist, Hint: hintNewName}
+	}
+	if n.exists {
+		return true, nil // the store may have gone on there
 	}
 	f, err := readStore(dir, &n.opts.Limits)
 	if err != nil {
@@ -199,7 +265,7 @@ func (n *naming) putDir(above vfs.Dir) error {
 		errors.Join(dir.segments.close(), dir.parts.close(), dir.aside.close(), dir.Close())
 	}
 	if _, err := above.Lstat(filepath.Base(n.to.dir)); err == nil {
-		return &Error{Kind: ErrInvalid, Path: n.to.dir, Cause: fs.ErrExist}
+		return &Error{Kind: ErrInvalid, Path: n.to.dir, Cause: fs.ErrExist, Hint: hintNewName}
 	}
 	if err := above.Rename(filepath.Base(n.at.dir), filepath.Base(n.to.dir)); err != nil {
 		return fail("", n.at.dir, err)
@@ -207,49 +273,60 @@ func (n *naming) putDir(above vfs.Dir) error {
 	return nil
 }
 
-// moveTrust gives the trust file its new name.
-func (n *naming) moveTrust(there *trustFile, exists bool) error {
+// moveTrust gives the trust file its new name, or the end of its renaming.
+func (n *naming) moveTrust(line *auditLine) error {
 	next := n.trust.newest
-	next.path = quotePath(n.to.dir)
+	next.path, next.closed, next.ending = quotePath(n.to.dir), true, ""
 	if n.to.name == n.at.name {
-		if err := n.trust.replace(next, nil); err != nil {
+		err := n.trust.replace(next, nil)
+		n.trust.disown()
+		if err != nil {
 			return fail("", n.trust.path(), err)
 		}
-		n.trust.disown()
 		return nil
 	}
-	if !exists {
-		if err := n.unlikeName(); err != nil {
-			return err
-		}
-		if err := there.create(next); err != nil {
-			return fail("", there.path(), err)
+	if !n.exists {
+		if err := n.there.create(next); err != nil {
+			return fail("", n.there.path(), err)
 		}
 	}
+	if err := n.moveAudit(line); err != nil {
+		return err
+	}
+	if err := errors.Join(n.trustDir.Sync(), n.trustDir.Remove(n.trust.name), n.trustDir.Sync()); err != nil {
+		return fail("", n.at.trust, err)
+	}
+	return nil
+}
+
+// moveAudit gives the audit file its new name. Where another one has it, that gets the line.
+func (n *naming) moveAudit(line *auditLine) error {
 	_, err := n.trustDir.Lstat(n.to.name + auditSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = ignoreNotExist(n.trustDir.Rename(n.at.name+auditSuffix, n.to.name+auditSuffix))
-	}
-	if err == nil {
-		err = n.trustDir.Sync()
-	}
-	if err == nil {
-		err = errors.Join(n.trustDir.Remove(n.trust.name), n.trustDir.Sync())
+	} else if err == nil {
+		old := n.at.name
+		n.at.name = n.to.name
+		err = n.note(line)
+		n.at.name = old
 	}
 	if err != nil {
-		return fail("", n.at.trust, err)
+		return fail("", n.at.trust, fmt.Errorf("the audit file: %w", err))
 	}
 	return nil
 }
 
 // unlikeName refuses a new name that is that of another store but for case.
 func (n *naming) unlikeName() error {
+	if n.to.name == n.at.name || n.exists {
+		return nil
+	}
 	s := n.site
 	s.at.name = n.to.name
 	err := s.unlike()
 	var e *Error
 	if errors.As(err, &e) && e.Kind == ErrInvalid && strings.EqualFold(n.at.name, n.to.name) {
-		return invalid("%q and %q are one name on some file systems: take another one first", n.at.name, n.to.name)
+		return badNewName("%q and %q are one name on some file systems: take another one first", n.at.name, n.to.name)
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 
@@ -31,6 +32,9 @@ import (
 // refused; the same call again goes on. A dry run says what would be lost.
 func Restore(ctx context.Context, dir, trustDir string, opts *Options, from io.ReadSeeker, dec Decision) (*Ruling, error) {
 	o, err := opts.complete()
+	if err == nil && from == nil {
+		err = invalid("there is no backup to read")
+	}
 	if err != nil {
 		return nil, fail("restore", dir, err)
 	}
@@ -48,20 +52,20 @@ func (d *desk) restore(ctx context.Context, from io.ReadSeeker, b *backedUp, dec
 	if e := d.settled(); e != nil {
 		return nil, e
 	}
-	where := d.dir
-	if where == nil {
-		where = &directory{} // no file is opened yet
-	}
-	chosen, _, err := decodeBundle(b.raw, where)
+	// What is in place is not the backup's yet: it is judged by what the backup has.
+	chosen, _, err := decodeBundle(b.raw, &directory{})
 	if err != nil {
 		return nil, err
 	}
-	d.use(chosen)
-	chosen.measure(&d.opts.Limits)
+	b.lay(chosen, from)
 	r := d.ruling("restore", dec)
 	r.From = chosen.version()
-	if d.restored(r, chosen, dec) {
-		return r, nil
+	if done, err := d.done("restore", dec.Digest, &r.From); err != nil || done && !dec.DryRun {
+		r.Done, r.Root, r.Version = done, d.trust.newest.confirmed, d.found.state.version()
+		if err == nil {
+			err = d.firm()
+		}
+		return r, err
 	}
 	if e := d.sameStore(chosen.id); e != nil {
 		return nil, e
@@ -77,54 +81,48 @@ func (d *desk) restore(ctx context.Context, from io.ReadSeeker, b *backedUp, dec
 	if dec.DryRun {
 		return r, nil
 	}
+	if err := d.ways(d.at.trust, d.at.dir); err != nil {
+		return nil, err
+	}
 	if d.dir == nil {
 		if d.dir, err = d.makeDir(d.at.dir, tempPrefix); err != nil {
 			return nil, err
 		}
-		if d.storeLock, err = tryLockNow(d.dir, ctx, d.opts.Shared); err != nil {
+		if d.storeLock, err = d.lockNow(); err != nil {
 			return nil, err
 		}
-		if chosen, _, err = decodeBundle(b.raw, d.dir); err != nil {
-			return nil, err
-		}
-		d.use(chosen)
-		chosen.measure(&d.opts.Limits)
 	}
+	if chosen, _, err = decodeBundle(b.raw, d.dir); err != nil {
+		return nil, err
+	}
+	d.use(chosen)
+	chosen.measure(&d.opts.Limits)
 	if e := d.flushable(d.trustDir, d.dir); e != nil {
 		return nil, e
 	}
 	if err := d.unpack(ctx, from, b, chosen, r); err != nil {
 		return nil, err
 	}
+	// A backup is of what was in a bundle and a journal.
+	if chosen.unsealed > d.opts.Limits.Unsealed {
+		like, err := d.likeBundle()
+		if err == nil {
+			err = d.seal(chosen, like)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	return d.enact(r, chosen, last, any, dec)
 }
 
-func tryLockNow(dir *directory, ctx context.Context, shared bool) (*lock, error) {
-	l, owner, err := tryLock(dir, lockName, shared)
+// lockNow takes the lock of a store directory that was just made.
+func (d *desk) lockNow() (*lock, error) {
+	l, owner, err := tryLock(d.dir, lockName, d.opts.Shared)
 	if l == nil && err == nil {
-		err = &Error{Kind: ErrLocked, Path: filepath.Join(dir.Path(), lockName), Hint: hintLocked, Cause: fmt.Errorf("held by %s", owner)}
+		err = &Error{Kind: ErrLocked, Path: filepath.Join(d.dir.Path(), lockName), Hint: hintLocked, Cause: fmt.Errorf("held by %s", owner)}
 	}
 	return l, err
-}
-
-// restored reports whether this decision was carried out already, and a lost
-// acknowledgement is all there is to mend.
-func (d *desk) restored(r *Ruling, chosen *state, dec *Decision) bool {
-	f := d.found
-	v, e := d.verdict()
-	if dec.DryRun || e != nil || v != verdictClean || f.state == nil || f.state.replaced != dec.Digest || len(f.walk.steps) > 0 {
-		return false
-	}
-	now := f.state.version()
-	if at := chosen.version(); now != at {
-		// The commit that declares it is the last, and nothing but a gap is before it.
-		before, ok, err := f.state.historyAt(at.Revision)
-		if !ok || err != nil || before != at.Digest || len(f.state.records) != 1 || f.state.records[0].id == "" {
-			return false
-		}
-	}
-	r.Done, r.Root, r.Version = true, d.trust.newest.confirmed, now
-	return true
 }
 
 // sameStore refuses a backup of another store.
@@ -181,15 +179,52 @@ func (d *desk) unpack(ctx context.Context, from io.ReadSeeker, b *backedUp, chos
 		if err := g.check(ctx, nil); err != nil {
 			return err
 		}
+		g.file.rest() // there may be many
 	}
 	for _, name := range chosen.partNames() {
 		if p := chosen.parts[name]; p.file != nil {
 			if e := p.read(ctx, func([]byte) {}); e != nil {
 				return e
 			}
+			p.file.rest()
 		}
 	}
+	maps.Copy(d.shelf, chosen.keptFiles())
 	return nil
+}
+
+// lay makes the files that a state names those in its backup, so that its history can be
+// read before anything is written.
+func (b *backedUp) lay(st *state, from io.ReadSeeker) {
+	for _, g := range st.sealed {
+		name := segmentsName + "/" + g.file.name
+		g.file.f = &tarred{from: from, at: b.places[name], size: b.files[name].Size}
+	}
+}
+
+// tarred is a file in a backup.
+type tarred struct {
+	vfs.File
+	from     io.ReadSeeker
+	at, size int64
+}
+
+func (t *tarred) Stat() (vfs.Info, error) { return vfs.Info{Size: t.size}, nil }
+func (t *tarred) Close() error            { return nil }
+
+func (t *tarred) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 || off > t.size {
+		return 0, io.EOF
+	}
+	n := min(int64(len(p)), t.size-off)
+	if _, err := t.from.Seek(t.at+off, io.SeekStart); err != nil {
+		return 0, err
+	}
+	got, err := io.ReadFull(t.from, p[:n])
+	if err == nil && n < int64(len(p)) {
+		err = io.EOF
+	}
+	return got, err
 }
 
 // yield sets a file aside whose name another one is to get.

@@ -35,7 +35,7 @@ import (
 // that fit) are there only while an intent is. "next" is the next seq after the newest
 // state that the record names: whoever gives that state up goes on from there, though
 // nobody can read it any more. Records of the empty store, and old ones, are without. "state closed" means that the last
-// writer closed the store, "state removing" that somebody has begun to remove it. "path" is where the store was created, for messages
+// writer closed the store, "state removing" and "state renaming" that somebody has begun to. "path" is where the store was created, for messages
 // only. "sum" is the SHA-256 of all lines above it; the first line and this one
 // keep their meaning in every version.
 const (
@@ -43,7 +43,10 @@ const (
 	slotCount = 4
 	ringSize  = slotSize * slotCount
 
-	trustMagic  = "pawl-trust"
+	trustMagic    = "pawl-trust"
+	stateRemoving = "removing"
+	stateRenaming = "renaming"
+
 	maxPathText = 1200 // quoted bytes of the path
 	maxIDsText  = 1500 // quoted bytes of the ids of a pending commit
 )
@@ -60,7 +63,7 @@ type trustRecord struct {
 	ids        []string
 	next       Seq // after the newest state that is named; 0: not said
 	closed     bool
-	removing   bool
+	ending     string // "removing" or "renaming": somebody has begun to, and nobody else is to use the store
 	path       string // quoted
 }
 
@@ -126,8 +129,8 @@ func (r *trustRecord) appendSlot(b []byte) []byte {
 	if r.closed {
 		state = "closed"
 	}
-	if r.removing {
-		state = "removing"
+	if r.ending != "" {
+		state = r.ending
 	}
 	b = append(append(append(b, "state "...), state...), '\n')
 	b = append(append(append(b, "path "...), r.path...), '\n')
@@ -209,7 +212,12 @@ func (r *trustRecord) decodeLine(line string) error {
 		r.next = Seq(n)
 		return err
 	case "state":
-		r.closed, r.removing = value == "closed", value == "removing"
+		switch value {
+		case "closed":
+			r.closed = true
+		case stateRemoving, stateRenaming:
+			r.ending = value
+		}
 		return nil
 	case "path":
 		r.path = value

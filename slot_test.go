@@ -38,7 +38,7 @@ func TestSlotRoundTrip(t *testing.T) {
 		"first intent":  func(r *trustRecord) { r.confirmed, r.history = Root{}, Digest{} },
 		"no ids":        func(r *trustRecord) { r.ids = nil },
 		"an id of each": func(r *trustRecord) { r.ids = []string{" ", `"`, `\`, "`", "'", "\u202e", "\U0001f512"} },
-		"removing":      func(r *trustRecord) { r.pending, r.commits, r.ids, r.removing = Root{}, 0, nil, true },
+		"removing":      func(r *trustRecord) { r.pending, r.commits, r.ids, r.ending = Root{}, 0, nil, stateRemoving },
 		"without next":  func(r *trustRecord) { r.next = 0 },
 		"large numbers": func(r *trustRecord) {
 			r.sequence, r.next = 1<<64-1, 1<<64-1
