@@ -3,8 +3,38 @@ package pawl
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 )
+
+// sparse is the header of a file with so many bytes of which none is stored, as GNU tar
+// writes it.
+func sparse(name string, size int64) []byte {
+	h := make([]byte, 512)
+	for at, text := range map[int]string{
+		0: name, 100: "0000600\x00", 108: "0000000\x00", 116: "0000000\x00", 124: "00000000000\x00", 136: "00000000000\x00",
+		148: "        ", 156: "S", 257: "ustar  \x00",
+		386: fmt.Sprintf("%011o\x00", size), 398: "00000000000\x00", 483: fmt.Sprintf("%011o\x00", size),
+	} {
+		copy(h[at:], text)
+	}
+	sum := 0
+	for _, c := range h {
+		sum += int(c)
+	}
+	copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return h
+}
+
+// TestSparseBackup: a kilobyte that says it is a bundle of 64 MiB is not believed.
+func TestSparseBackup(t *testing.T) {
+	b := append(sparse("bundle", 64<<20), make([]byte, 1024)...)
+	modest(t, len(b), func() {
+		if _, err := CheckBackup(t.Context(), bytes.NewReader(b), nil); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%v", err)
+		}
+	})
+}
 
 // FuzzReadBackup: whatever is taken for a backup is one that pawl would have written, and
 // reading anything takes memory for what is there, not for what it says of itself.
@@ -18,6 +48,7 @@ func FuzzReadBackup(f *testing.F) {
 		bad[700] ^= 1
 		f.Add(bad)
 	}
+	f.Add(append(sparse("bundle", 64<<20), make([]byte, 1024)...))
 	var o *Options
 	c, err := o.complete()
 	if err != nil {
