@@ -192,3 +192,7 @@ func (s *Store) reopenJournal() error {
 	s.startOver()
 	return nil
 }
+
+// Shared reports whether the store was opened with Options.Shared: then others may change it
+// between two calls.
+func (s *Store) Shared() bool { return s.opts.Shared }

@@ -68,6 +68,22 @@ func free(t *testing.T, s *Store) bool {
 	return ok
 }
 
+func TestShared(t *testing.T) {
+	dir, trust := testkit.Dirs(t)
+	for _, shared := range []bool{true, false} {
+		s, err := Open(t.Context(), dir, trust, &Options{Shared: shared})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Shared() != shared {
+			t.Errorf("opened with Shared %v, and it says %v", shared, s.Shared())
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // The locks of a shared store are held for a change and not between two (contract 10).
 func TestSharedLocksOnlyForAChange(t *testing.T) {
 	s := sharers(t, 1, Options{})[0]

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/seed-5cdcd42d/pawl"
+	"github.com/seed-5cdcd42d/pawl/effect"
 )
 
 // The exit codes; they never change their meaning.
@@ -24,6 +25,8 @@ var codes = []struct {
 	code  int
 	name  string // in JSON
 }{
+	{effect.ErrRefused, 36, "refused"},
+	{effect.ErrUnknown, 37, "not understood"},
 	{pawl.ErrInDoubt, 30, "in doubt"},
 	{pawl.ErrIDReused, 33, "id reused"},
 	{pawl.ErrForgotten, 35, "forgotten"},

@@ -15,6 +15,7 @@ func init() {
 		statusCommand(), logCommand(), partsCommand(), catCommand(), historyCommand(), lookupCommand(), verifyCommand(),
 		initCommand(), appendCommand(), putCommand(), compactCommand(), recoverCommand(),
 		backupCommand(), restoreCommand(), adoptCommand(), quarantineCommand(), removeCommand(), renameCommand(), upgradeCommand(),
+		effectsCommand(), releaseCommand(), resolveCommand(), cancelCommand(),
 		auditCommand(), doctorCommand(), versionCommand(),
 	}
 }

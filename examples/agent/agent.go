@@ -75,6 +75,19 @@ type job struct {
 	Tree  string       `json:"tree"`
 	Files int          `json:"files"` // at most so many
 	Kept  pawl.Receipt `json:"kept"`  // of the last step that somebody was told of
+
+	Errands *errandJob `json:"errands,omitempty"` // not nil: these, and nothing else
+}
+
+// run does the job.
+func (j job) run(ctx context.Context, tell func(message)) error {
+	switch {
+	case j.Errands == nil:
+		return work(ctx, j, tell)
+	case j.Errands.Usual != "":
+		return runErrandsAsUsual(ctx, j.Errands, tell)
+	}
+	return runErrands(ctx, j.Errands, tell)
 }
 
 // message is what the agent reports, as a line of JSON.
@@ -234,8 +247,8 @@ func list(tree string, most int) ([]string, error) {
 	return files, err
 }
 
-// digest is the agent's tool. Reading a file again after a kill does no harm; a tool
-// with effects would need its call recorded before it is made.
+// digest is the agent's tool. Reading a file again after a kill does no harm; tools with
+// effects are in errands.go.
 func digest(tree, path string) (result, error) {
 	b, err := os.ReadFile(filepath.Join(tree, filepath.FromSlash(path)))
 	if err != nil {

@@ -7,9 +7,16 @@
 // times, and starts it again. At the end history and state are compared with a
 // fresh walk of the tree: no step lost, none twice, all totals equal.
 //
+// Then the agent goes on errands, whose tools act on the world outside: they write files and
+// call a server. Half of them are idempotent under a key. It is killed two hundred times more,
+// and none is lost, and none done twice; what is in doubt is parked, and is decided about in
+// the end. The usual way, with a journal and "you may try again", runs beside it.
+//
 //	go run ./examples/agent
 //
-// agent.go is the part to copy from. supervise.go kills, and check.go compares.
+// agent.go and errands.go are the parts to copy from. supervise.go kills, and check.go
+// compares; compare.go does both for the errands, whose world is in world.go, and whose usual
+// way is in usual.go.
 package main
 
 import (
@@ -25,6 +32,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -43,10 +51,13 @@ const usage = `Usage: agent [flags]
 
 A supervisor starts an agent, which works through the Go files of a tree and commits
 every step to a pawl store. It kills the agent at random moments, starts it again,
-and compares history and state with a fresh walk of the tree at the end.
+and compares history and state with a fresh walk of the tree at the end. Then the agent
+does errands with effects outside of the store, and is killed meanwhile; and the same
+the usual way, to compare.
 
 Exit code 0: no step was lost, none was done twice, all totals are equal, and intents
-that kills had left were settled (demanded from %d kills on).
+that kills had left were settled (demanded from %d kills on); with pawl, no errand was
+lost and none repeated.
 1: any difference, or another failure; the directories are kept. 2: bad usage.
 130: interrupted.
 
@@ -56,6 +67,8 @@ Flags:
 // config is what the flags say.
 type config struct {
 	kills, files     int
+	errands          int
+	errandKills      int
 	seed             uint64
 	tree, dir, trust string
 	json, keep       bool
@@ -70,6 +83,8 @@ func parse(args []string, stdout, stderr io.Writer) (c config, err error) {
 	f.IntVar(&c.kills, "kills", 60, "kill the agent `n` times; a few more if only then both kinds of settles occur")
 	f.Uint64Var(&c.seed, "seed", 0, "draw the moments of the kills from this `number`; 0: another one each time")
 	f.IntVar(&c.files, "files", 3000, "work on the first `n` Go files of the tree")
+	f.IntVar(&c.errands, "errands", 400, "then do `n` errands with effects outside; 0: none")
+	f.IntVar(&c.errandKills, "errand-kills", defaultErrandKills, "and kill the agent `n` times meanwhile")
 	f.StringVar(&c.tree, "tree", "", "work on this `directory`; default: what \"go env GOROOT\" says")
 	f.StringVar(&c.dir, "dir", "", "store `directory`; one that exists is gone on with; default: a new one, removed if all is well")
 	f.StringVar(&c.trust, "trust", "", "trust `directory`; default: the store directory's name and \"-trust\"")
@@ -85,8 +100,8 @@ func parse(args []string, stdout, stderr io.Writer) (c config, err error) {
 	case err != nil:
 	case f.NArg() > 0:
 		err = fmt.Errorf("what is %q?", f.Arg(0))
-	case c.kills < 0:
-		err = errors.New("-kills is negative")
+	case c.kills < 0 || c.errands < 0 || c.errandKills < 0:
+		err = errors.New("-kills, -errands or -errand-kills is negative")
 	case c.files < 1:
 		err = errors.New("-files is less than 1")
 	case c.trust != "" && c.dir == "":
@@ -119,6 +134,8 @@ type summary struct {
 
 	Seconds          float64 `json:"seconds"`
 	CommitsPerSecond float64 `json:"commits_per_second"`
+
+	Errands []errandRow `json:"errands,omitempty"`
 
 	Dir   string `json:"dir"`
 	Trust string `json:"trust"`
@@ -272,8 +289,22 @@ store      %s (%s)
 trust      %s
 `, v.sum.Files, v.sum.Lines, v.sum.Bytes, sum.Kills, s.kills, sum.Landed, sum.NotLanded, sum.Unreported,
 		sum.Nothing, sum.Unclean, sum.Seconds, sum.CommitsPerSecond, sum.Dir, what, sum.Trust)
-	return nil
+	if c.errands == 0 {
+		return nil
+	}
+	base, err := os.MkdirTemp("", "pawl-errands-")
+	if err != nil {
+		return err
+	}
+	sum.Errands, err = compare(ctx, base, c.errands, c.errandKills, s.rng, show)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w (kept: %s)", err, base)
+	}
+	return errors.Join(err, os.RemoveAll(base))
 }
+
+// defaultErrandKills: a process takes long to start on Windows, and longer under Wine.
+var defaultErrandKills = map[bool]int{true: 10, false: 200}[runtime.GOOS == "windows"]
 
 // temporary says that the directories are to be removed if all is well.
 func (c config) temporary() bool { return c.dir == "" && !c.keep }

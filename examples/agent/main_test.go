@@ -39,7 +39,7 @@ func program(t *testing.T, args ...string) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self, args...)
+	cmd := exec.Command(self, append([]string{"-errands", "0"}, args...)...)
 	// With the race detector a process would sleep for a second before it ends.
 	cmd.Env = append(os.Environ(), testEnv+"=1", "GORACE=atexit_sleep_ms=0")
 	return cmd
@@ -233,7 +233,7 @@ func TestOwnDirectories(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"more"}, {"-bogus"}, {"-kills", "-1"}, {"-kills", "x"}, {"-files", "0"}, {"-trust", "x"}} {
+	for _, args := range [][]string{{"more"}, {"-bogus"}, {"-kills", "-1"}, {"-errands", "-1"}, {"-errand-kills", "-1"}, {"-kills", "x"}, {"-files", "0"}, {"-trust", "x"}} {
 		var out, errs bytes.Buffer
 		if code := run(args, &out, &errs); code != 2 || out.Len() > 0 || !strings.Contains(errs.String(), "agent -h") {
 			t.Errorf("%q: exit code %d, printed %q and %q", args, code, &out, &errs)

@@ -51,7 +51,7 @@ func worker() int {
 		os.Exit(workerFailed)
 	}()
 	if err == nil {
-		err = work(context.Background(), j, tell)
+		err = j.run(context.Background(), tell)
 	}
 	if err != nil {
 		tell(message{Event: "failed", Error: err.Error()})
@@ -312,8 +312,16 @@ func (s *supervisor) life(ctx context.Context, kill *shot) (finished bool, err e
 	}
 }
 
-// start starts a worker and gives it its job.
+// start starts a worker on what is left to do.
 func (s *supervisor) start() (*exec.Cmd, io.Closer, <-chan []byte, error) {
+	if n := len(s.acked); n > 0 {
+		s.job.Kept = s.acked[n-1]
+	}
+	return startWorker(s.job)
+}
+
+// startWorker starts a worker and gives it its job. Its reports come as lines.
+func startWorker(j job) (*exec.Cmd, io.Closer, <-chan []byte, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, nil, err
@@ -329,17 +337,14 @@ func (s *supervisor) start() (*exec.Cmd, io.Closer, <-chan []byte, error) {
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if n := len(s.acked); n > 0 {
-		s.job.Kept = s.acked[n-1]
-	}
-	j, err := json.Marshal(s.job)
+	b, err := json.Marshal(j)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, nil, nil, err
 	}
-	_, _ = stdin.Write(append(j, '\n')) // a worker that is gone by now is found to be
+	_, _ = stdin.Write(append(b, '\n')) // a worker that is gone by now is found to be
 	lines := make(chan []byte)
 	go func() {
 		defer close(lines)
