@@ -91,6 +91,7 @@ func (d *desk) adopt(ctx context.Context, dec *Decision) (*Ruling, error) {
 	if e := d.flushable(d.trustDir, d.dir); e != nil {
 		return nil, e
 	}
+	d.rest()
 	if r.Damage, err = d.anewFiles(ctx, chosen); err != nil {
 		return nil, err
 	}
@@ -196,13 +197,16 @@ func (d *desk) damage(st *state) (damage []Damage, err error) {
 func (d *desk) anewFiles(ctx context.Context, st *state) (damage []Damage, err error) {
 	again := func(k *keptFile, size int64, check func() error) error {
 		err := check()
+		k.rest() // what is open is not replaced everywhere
 		if err == nil {
 			_, err = k.in.put(content{like: d.found.info, write: func(to vfs.File) (int64, error) {
-				return size, k.use(func(from vfs.File) error {
-					return pieces(ctx, from, size, func(b []byte, at int64) error { return writeFull(to, b, at) })
-				})
+				from, _, err := k.in.open(k.name)
+				if err != nil {
+					return 0, err
+				}
+				defer from.Close()
+				return size, pieces(ctx, from, size, func(b []byte, at int64) error { return writeFull(to, b, at) })
 			}}, func() string { return k.name })
-			k.rest() // what is open has another name by now
 			if err == nil {
 				err = check()
 			}

@@ -90,6 +90,13 @@ type desk struct {
 	used  []*state
 }
 
+// rest closes all files that were read: some systems replace none that is open.
+func (d *desk) rest() {
+	for _, st := range d.used {
+		st.rest()
+	}
+}
+
 // use has the files of a state closed at the end.
 func (d *desk) use(st *state) *state {
 	d.used = append(d.used, st)
@@ -462,6 +469,7 @@ func (d *desk) authorise(next *state, replaced Digest, audit auditLine) (Root, *
 			return Root{}, fail("", d.trust.path(), err)
 		}
 	}
+	d.trust.disown() // an open file is not replaced everywhere
 	if _, err := d.dir.install(bundleName, content{b: raw}, d.still); err != nil {
 		return Root{}, fail("", d.bundlePath(), err)
 	}
@@ -598,9 +606,7 @@ func operate(ctx context.Context, op, dir, trustDir string, opts *Options, dec D
 		r, err = do(d)
 	}
 	if d != nil {
-		for _, st := range d.used {
-			st.rest()
-		}
+		d.rest()
 		err = errors.Join(err, d.release())
 	}
 	if err != nil {

@@ -108,6 +108,7 @@ func (d *desk) dirs() []*directory {
 // clearOut removes what pawl has made in the store directory, and the directory if that
 // was all.
 func (d *desk) clearOut(r *Ruling) error {
+	d.rest()
 	for _, in := range []*folder{&d.dir.segments, &d.dir.parts} {
 		swept, err := in.sweep(nil)
 		if err != nil {

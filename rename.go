@@ -258,9 +258,7 @@ func (n *naming) putDir(above vfs.Dir) error {
 	if !vfs.ReplacesOpen {
 		_ = n.storeLock.release()
 		dir := n.dir
-		for _, st := range n.used {
-			st.rest()
-		}
+		n.desk.rest()
 		n.dir = nil
 		errors.Join(dir.segments.close(), dir.parts.close(), dir.aside.close(), dir.Close())
 	}

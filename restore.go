@@ -143,6 +143,7 @@ func (d *desk) sameStore(id storeID) *Error {
 // unpack puts the files of a backup in place, durably, and checks them there. What has one
 // of their names and is not the same is set aside first.
 func (d *desk) unpack(ctx context.Context, from io.ReadSeeker, b *backedUp, chosen *state, r *Ruling) error {
+	d.rest()
 	changing := &Error{Kind: ErrDamaged, Hint: hintBackup, Cause: errorString("the backup was changed while it was read")}
 	if _, err := from.Seek(0, io.SeekStart); err != nil {
 		return fail("", "", err)

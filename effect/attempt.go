@@ -261,9 +261,14 @@ func (r *record) call() Call {
 type carrying holdKey
 
 // left is how much of its time an attempt has, which began when that was decided: the commit
-// that says so has taken some, and so may whatever stopped this process since.
+// that says so has taken some, and so may whatever stopped this process since. Less than
+// the times in records tell apart is none.
 func (c *carrier) left(ctx context.Context, r *record) time.Duration {
-	return c.timeout - max(now(ctx).Sub(r.Since), 0)
+	left := c.timeout - max(now(ctx).Sub(r.Since), 0)
+	if left < time.Millisecond {
+		return 0
+	}
+	return left
 }
 
 // within is the context of a function that has so much time, if there is a timeout.

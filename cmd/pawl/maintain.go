@@ -187,7 +187,7 @@ func (c *call) auditLine(line []byte) error {
 	if a.Reason != "" {
 		text += "; because: " + safe(a.Reason)
 	}
-	_, err := fmt.Fprintln(c.out, text)
+	_, err := fmt.Fprintln(c.out, wrapAt(text, columns, "  "))
 	return err
 }
 

@@ -79,12 +79,12 @@ func (c *call) ruling(r *pawl.Ruling) {
 		line("pending", "%s", rootLine(r.Pending))
 	}
 	if r.Event == "quarantine" {
-		line("file", "%s", r.Chosen.Digest)
+		line("file", "\n%s", digestLine(r.Chosen.Digest))
 	} else if r.Chosen != (pawl.Root{}) {
 		line("chosen", "%s", rootLine(r.Chosen))
 	}
 	if r.From != (pawl.Version{}) {
-		line("version", "%d %s", r.From.Revision, r.From.Digest)
+		line("version", "%d\n%s", r.From.Revision, digestLine(r.From.Digest))
 	}
 	switch {
 	case r.LostTo == 0:

@@ -49,6 +49,12 @@ func TestPicture(t *testing.T) {
 		t.Helper()
 		var out bytes.Buffer
 		p.call(strings.NewReader(in), &out, &out).main(ctx, args)
+		for line := range strings.Lines(strings.ReplaceAll(strings.ReplaceAll(out.String(), p.store, "session"), p.trust, "trust")) {
+			// What is to be typed again stays in one piece.
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > columns && !strings.HasPrefix(line, "  pawl ") {
+				t.Errorf("%s: a line of %d columns: %s", args[0], n, line)
+			}
+		}
 		if show {
 			text := strings.Join(args, " ")
 			for _, arg := range args {
@@ -83,6 +89,9 @@ func TestPicture(t *testing.T) {
 	run(true, "", "adopt", "--digest", digest, "--reason", "the newer copy is lost")
 	run(true, "tidy up\n", "append")
 	run(true, "", "history")
+	for _, command := range []string{"status", "audit", "parts", "log", "verify", "recover"} {
+		run(false, "", command)
+	}
 
 	svg := drawTerminal(shown.String())
 	path := filepath.Join("..", "..", "docs", "img", "recovery.svg")

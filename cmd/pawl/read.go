@@ -276,7 +276,7 @@ func (c *call) commit(i pawl.CommitInfo) error {
 	text := fmt.Sprintf("%8d  %s  %.8x  %s", i.Version.Revision, i.Time.Format("2006-01-02 15:04:05Z"), i.Version.Digest[:], entries)
 	switch m := declared.FindStringSubmatch(i.ID); {
 	case m != nil:
-		text += fmt.Sprintf("  %s of revision %s, over %s", m[1], m[2], m[3])
+		text += fmt.Sprintf("  %s %s over %s", m[1], m[2], m[3])
 	case i.ID != "":
 		text += "  " + safe(i.ID)
 	}

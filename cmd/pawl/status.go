@@ -140,5 +140,10 @@ func rootLine(r pawl.Root) string {
 	if r.Journal > 0 {
 		at += fmt.Sprintf(" and %s of its journal", size(r.Journal))
 	}
-	return fmt.Sprintf("revision %d, %s\n%11s%s", r.Revision, at, "", r.Digest)
+	return fmt.Sprintf("revision %d, %s\n%s", r.Revision, at, digestLine(r.Digest))
+}
+
+// digestLine is a digest on a line of its own, which it fills.
+func digestLine(d pawl.Digest) string {
+	return fmt.Sprintf("%*s", columns, d.String())
 }
