@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -581,6 +582,9 @@ func TestRename(t *testing.T) {
 // TestAdoptWritesAnew: what was put there may not be durable, so each file that the adopted
 // state names is another one afterwards, with the same bytes.
 func TestAdoptWritesAnew(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("package os asks there for the identity of a file when it compares it, and not before")
+	}
 	ctx := context.Background()
 	dir, trust := testkit.AgedDirs(t)
 	s := openStore(t, ctx, dir, trust, laid["segments"])

@@ -122,7 +122,7 @@ func (c *carrier) decide(now look, asked bool) (to step, until time.Time, m *mov
 		// Where one process has the store for itself there is no lease: who holds the effect
 		// knows then that nobody is left to carry it out. Else that is known when the lease
 		// has ended.
-		if r.owned() && r.Lease.After(now.at) {
+		if r.owned() && r.Lease.After(now.at) && !r.ahead(now.at) {
 			return stepWait, r.Lease, nil
 		}
 		if waits {
@@ -145,6 +145,11 @@ func (c *carrier) decide(now look, asked bool) (to step, until time.Time, m *mov
 	return stepStuck, until, nil
 }
 
+// ahead says that a record was written under a clock that is no more: its lease says nothing.
+func (r *record) ahead(at time.Time) bool {
+	return r.Since.After(at.Add(r.Lease.Sub(r.Since) / leasePart))
+}
+
 // mayRepeat says that the next attempt may begin though the outcome of the last is not known.
 func (c *carrier) mayRepeat(r *record) bool {
 	return c.idempotent && (c.most == 0 || r.Attempt < c.most)
@@ -158,6 +163,15 @@ type answer struct {
 	result  []byte
 	err     error
 	settles bool // Settle said it: it is about all attempts
+
+	uncalled bool // the function was not called: the attempt does not count as one
+}
+
+// read calls what an error has of methods, which may panic, where that does no harm.
+func (a answer) read() {
+	if a.err != nil {
+		_, _ = a.err.Error(), a.known()
+	}
 }
 
 // known returns what an error is known to say; nil when the outcome is open.
@@ -182,7 +196,12 @@ func (c *carrier) conclude(ctx context.Context, about *record, a answer) (*recor
 	for try := 1; ; try++ {
 		r, err := transit(ctx, c.store, about.Key, func(now look) (*move, error) {
 			r := now.record
-			if r == nil || r.Digest != about.Digest || r.Attempt != about.Attempt || r.owned() && r.Runner != about.Runner {
+			if r == nil || r.Digest != about.Digest {
+				return nil, nil
+			}
+			// That it happened is news whichever attempt says so.
+			other := r.Attempt != about.Attempt || r.owned() && r.Runner != about.Runner
+			if other && (a.err != nil || r.Attempt < about.Attempt) {
 				return nil, nil
 			}
 			m := c.judge(now, a, wait)
@@ -191,9 +210,10 @@ func (c *carrier) conclude(ctx context.Context, about *record, a answer) (*recor
 			}
 			return m, nil
 		})
-		if err == nil || !errors.Is(err, pawl.ErrLocked) || try == settleTries {
+		if err == nil || !errors.Is(err, pawl.ErrLocked) || try == lockTries {
 			return r, err
 		}
+		time.Sleep(lockPause << try) // what is known now is not to be lost for that
 	}
 }
 
@@ -214,15 +234,15 @@ func (c *carrier) judge(now look, a answer, wait time.Duration) *move {
 	switch {
 	case a.err == nil:
 		m.name, m.result = "done", a.result
-	case r.State == Released:
-		return nil // the attempt that was allowed is still to come
+	case r.State == Released, r.State == Failed:
+		return nil // the attempt that was allowed is still to come; or it is known already
 	case failed != nil && (a.settles || !r.Doubt || failed.permanent && c.idempotent):
 		// It did not happen, in this attempt nor in one before. What the other side answers to
 		// a key that it knows is its answer to all of them.
 		m.name, m.next.Doubt = "fail", false
-		if failed.permanent || last && !a.settles {
+		if failed.permanent || last && !a.uncalled {
 			m.name = "give up"
-		} else if !a.settles {
+		} else {
 			m.next.NotBefore = later
 		}
 	case !r.owned() || a.settles:
@@ -234,6 +254,13 @@ func (c *carrier) judge(now look, a answer, wait time.Duration) *move {
 	}
 	return m
 }
+
+// How often what an attempt came to is written down where others hold the store, and between
+// two times a pause that doubles: some seconds in all, besides what Options.LockWait adds.
+const (
+	lockTries = 8
+	lockPause = 10 * time.Millisecond
+)
 
 // finish is conclude for a function that has returned.
 func (c *carrier) finish(ctx context.Context, r *record, a answer) (*record, error) {
@@ -248,7 +275,7 @@ func (c *carrier) finish(ctx context.Context, r *record, a answer) (*record, err
 // ask asks Settle about an effect, and writes its answer down. The first error is Settle's.
 func (c *carrier) ask(ctx context.Context, r *record) (after *record, said, err error) {
 	result, said := c.settle(context.WithValue(ctx, carrying{c.store, r.Key}, true), r.call())
-	after, err = c.conclude(ctx, r, answer{result, said, true})
+	after, err = c.conclude(ctx, r, answer{result: result, err: said, settles: true})
 	return after, said, err
 }
 
@@ -260,11 +287,14 @@ func (r *record) call() Call {
 // carrying marks the context of a function, so that Do does not wait for itself there.
 type carrying holdKey
 
-// left is how much of its time an attempt has, which began when that was decided: the commit
-// that says so has taken some, and so may whatever stopped this process since. Less than
-// the times in records tell apart is none.
+// left is how much of its time an attempt has. Where it has a lease, that began when the
+// attempt was decided on: the commit that says so has taken some, and so may whatever
+// stopped this process since. Less than the times in records tell apart is none.
 func (c *carrier) left(ctx context.Context, r *record) time.Duration {
-	left := c.timeout - max(now(ctx).Sub(r.Since), 0)
+	left := c.timeout
+	if !r.Lease.IsZero() {
+		left -= max(now(ctx).Sub(r.Since), 0)
+	}
 	if left < time.Millisecond {
 		return 0
 	}

@@ -43,8 +43,7 @@ type Options[T any] struct {
 // ever, or until retention has dropped it: then the error matches pawl.ErrForgotten, and fn
 // is not called.
 //
-// fn is called at most once by each call of Do, or twice where Settle says of an earlier
-// attempt that it did not happen. An error of fn is returned, with what it means:
+// fn is called at most once by each call of Do. An error of fn is returned, with what it means:
 // ErrNotDone (marked by NotDone; the next call of Do tries again), ErrFailed (marked by
 // Permanent; recorded), ErrUnsettled (any other one, ctx ending included, and a result that
 // does not encode). After a panic in fn the effect is unsettled too, and the panic goes on.
@@ -62,8 +61,8 @@ func Do[T any](ctx context.Context, s *pawl.Store, key string, r Request, fn Fun
 	}
 	b, err := do(ctx, carrier{store: s, do: encoded(fn), settle: encoded(o.Settle), idempotent: o.Idempotent, timeout: o.Timeout}, key, r)
 	if err != nil {
-		var e *Error
-		if !errors.As(err, &e) {
+		e, ok := err.(*Error) // and not one in it: the cause of ctx may be the error of another Do
+		if !ok {
 			e = &Error{Cause: err}
 		}
 		c := *e
@@ -108,6 +107,7 @@ func do(ctx context.Context, c carrier, key string, r Request) ([]byte, error) {
 	if c.store == nil || c.do == nil || c.timeout < 0 {
 		return nil, fmt.Errorf("%w: a store, a function and a timeout that is not negative are needed", pawl.ErrInvalid)
 	}
+	c.timeout = min(c.timeout, mostTimeout)
 	if c.timeout == 0 && c.store.Shared() {
 		c.timeout = defaultTimeout
 	}
@@ -170,7 +170,7 @@ func (c *carrier) once(ctx context.Context, now *record, key string, r Request) 
 		// The result is there, whether or not ctx is.
 		end, err := settled(context.WithoutCancel(ctx), c.store, key)
 		return ended(end, err, key, r, said)
-	case after.State == Failed:
+	case after.State == Failed && after.Attempt == now.Attempt:
 		return nil, after.error(ErrNotDone, said)
 	}
 	return nil, after.error(ErrUnsettled, said)
@@ -220,7 +220,7 @@ func (c *carrier) attempt(ctx context.Context, r *record) (after *record, said, 
 	if within.Err() != nil {
 		// The function was not called, and that is certain.
 		said = NotDone(context.Cause(within))
-		after, err = c.finish(ctx, r, answer{err: said})
+		after, err = c.finish(ctx, r, answer{err: said, uncalled: true})
 		return after, said, err
 	}
 	returned := false
@@ -230,6 +230,7 @@ func (c *carrier) attempt(ctx context.Context, r *record) (after *record, said, 
 		}
 	}()
 	result, said := c.do(within, r.call())
+	answer{err: said}.read()
 	returned = true
 	after, err = c.finish(ctx, r, answer{result: result, err: said})
 	return after, said, err
@@ -251,7 +252,7 @@ func (c *carrier) await(ctx context.Context, r *record, until time.Time) error {
 		}
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		return err
+		return ctxError(ctx)
 	}
 	return nil
 }

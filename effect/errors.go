@@ -99,7 +99,7 @@ func (e *Error) Unwrap() []error {
 // returns the error of another Do has not said with it that it did nothing itself.
 type contained struct{ err error }
 
-var kinds = []error{ErrUnsettled, ErrNotDone, ErrFailed, ErrCancelled, ErrKeyReused, ErrUnknown, ErrNotFound, ErrRefused}
+var kinds = []error{ErrUnsettled, ErrNotDone, ErrFailed, ErrCancelled, ErrKeyReused, ErrUnknown, ErrNotFound, ErrRefused, pawl.ErrForgotten}
 
 func (c contained) Error() string { return c.err.Error() }
 

@@ -2,6 +2,7 @@ package effect
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/seed-5cdcd42d/pawl"
@@ -66,12 +67,18 @@ func tryHold(s *pawl.Store, key string) (release func(), ok bool) {
 	return release, err == nil
 }
 
+// ctxError is why a context ended; its cause may be an error of this package, about another
+// effect.
+func ctxError(ctx context.Context) error {
+	return &Error{Cause: errors.Join(ctx.Err(), context.Cause(ctx))}
+}
+
 func (k holdKey) wait(ctx context.Context, h *holdState) (release func(), err error) {
 	select {
 	case h.turn <- struct{}{}:
 		return sync.OnceFunc(func() { <-h.turn; k.leave(h) }), nil
 	case <-ctx.Done():
 		k.leave(h)
-		return nil, context.Cause(ctx)
+		return nil, ctxError(ctx)
 	}
 }

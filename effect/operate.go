@@ -3,6 +3,7 @@ package effect
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -136,6 +137,9 @@ func operate(ctx context.Context, s *pawl.Store, op string, d Decision, result [
 	if d.By == "" || d.Reason == "" || len(d.By)+len(d.Reason) > mostError || op == "release" && d.Epoch == 0 {
 		return fmt.Errorf("%w: who and why are needed, in %d bytes, and for a release the epoch", pawl.ErrInvalid, mostError)
 	}
+	if s == nil {
+		return fmt.Errorf("%w: a store is needed", pawl.ErrInvalid)
+	}
 	// Which key it is, from the newest state: in a shared store, View may be behind.
 	var key string
 	_, err := s.Update(ctx, "", func(v pawl.View) (pawl.Change, error) {
@@ -148,6 +152,9 @@ func operate(ctx context.Context, s *pawl.Store, op string, d Decision, result [
 	}
 	if key == "" {
 		return &Error{Kind: ErrNotFound}
+	}
+	if ctx.Value(carrying{s, key}) != nil {
+		return &Error{Key: key, Kind: ErrRefused, Cause: errors.New("it is being carried out by the caller")}
 	}
 	release, err := hold(ctx, s, key) // nobody in this process carries it out
 	if err != nil {

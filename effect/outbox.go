@@ -43,7 +43,8 @@ type Handler struct {
 
 // OutboxOptions are options of an Outbox. A nil *OutboxOptions is the defaults.
 type OutboxOptions struct {
-	// Concurrency is how many effects are carried out at a time in all. Default: 16.
+	// Concurrency is how many effects are carried out at a time in all. Default: as many as
+	// all handlers allow, so that none waits for another's.
 	Concurrency int
 
 	// Logger hears of effects that are parked, that have failed for good, whose record is
@@ -63,9 +64,6 @@ func NewOutbox(s *pawl.Store, o *OutboxOptions) *Outbox {
 	b := &Outbox{store: s}
 	if o != nil {
 		b.opts = *o
-	}
-	if b.opts.Concurrency <= 0 {
-		b.opts.Concurrency = 16
 	}
 	if b.opts.Logger == nil {
 		b.opts.Logger = slog.New(slog.DiscardHandler)
@@ -98,6 +96,12 @@ func (o *Outbox) Enqueue(ctx context.Context, v pawl.View, c *pawl.Change, key s
 func (o *Outbox) enqueue(ctx context.Context, v pawl.View, c *pawl.Change, key string, r Request) error {
 	if err := check(key, r); err != nil {
 		return err
+	}
+	if o.store == nil || c == nil {
+		return fmt.Errorf("%w: a store and a change are needed", pawl.ErrInvalid)
+	}
+	if slices.Contains(c.Delete, partOf(key)) {
+		return fmt.Errorf("%w: the change deletes the part of the effect", pawl.ErrInvalid)
 	}
 	there, err := load(v, key)
 	if b, ok := c.Put[partOf(key)]; ok {
@@ -145,6 +149,7 @@ func (h Handler) complete(destination string) (Handler, error) {
 	if h.Timeout == 0 {
 		h.Timeout = defaultTimeout
 	}
+	h.Timeout = min(h.Timeout, mostTimeout)
 	if h.Backoff == nil {
 		h.Backoff = backoff
 	}
@@ -154,6 +159,13 @@ func (h Handler) complete(destination string) (Handler, error) {
 func (h *Handler) carrier(s *pawl.Store) *carrier {
 	return &carrier{store: s, do: h.Run, settle: h.Settle, idempotent: h.Idempotent, timeout: h.Timeout, most: h.Attempts, delay: h.Backoff}
 }
+
+// leastConcurrency is how many may be carried out at a time beyond what handlers allow: one
+// that was given up may still be under way.
+const leastConcurrency = 16
+
+// mostTimeout is as good as none, and can be added to.
+const mostTimeout = 100 * 365 * 24 * time.Hour
 
 // The bounds of the default back-off.
 const (

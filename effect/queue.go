@@ -80,12 +80,16 @@ func (r *runner) changed(v pawl.View) (map[string]bool, bool) {
 // reload reads one part.
 func (r *runner) reload(part string, v pawl.View) {
 	old := r.items[part]
+	delete(r.again, part)
 	b, ok, err := v.Get(part)
 	var rec *record
-	if err == nil && ok {
+	if err != nil {
+		r.tell("unread "+part, "effect: a record cannot be read now", "part", oneLine(part), "error", oneLine(err.Error()))
+		r.again[part] = r.at.Add(leastBackoff)
+	} else if ok {
 		rec, err = decodeRecord(part, b)
 	}
-	if err != nil {
+	if err != nil && r.again[part].IsZero() {
 		r.tell("unknown "+part, "effect: a record is not understood, and is left as it is", "part", oneLine(part), "error", oneLine(err.Error()))
 	}
 	if rec == nil {
@@ -97,9 +101,7 @@ func (r *runner) reload(part string, v pawl.View) {
 	}
 	it := &item{part: part, record: rec}
 	if old != nil {
-		it.running = old.running
-		if old.running { // its goroutine hands over the old one
-			old.record = rec
+		if old.running { // finish reads it again; until then the lane knows it by what it was
 			return
 		}
 		r.remove(old)

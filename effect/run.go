@@ -26,7 +26,10 @@ import (
 func (o *Outbox) Run(ctx context.Context, handlers map[string]Handler) error {
 	r := &runner{
 		o: o, carriers: map[string]*carrier{}, lanes: map[string]*lane{}, items: map[string]*item{},
-		ended: make(chan ending), told: map[string]bool{},
+		ended: make(chan ending), told: map[string]bool{}, again: map[string]time.Time{},
+	}
+	if o.store == nil {
+		return &Error{Op: "run", Kind: pawl.ErrInvalid, Cause: errors.New("the outbox has no store")}
 	}
 	for name, h := range handlers {
 		h, err := h.complete(name)
@@ -38,6 +41,12 @@ func (o *Outbox) Run(ctx context.Context, handlers map[string]Handler) error {
 		r.names = append(r.names, name)
 	}
 	slices.Sort(r.names)
+	if r.most = o.opts.Concurrency; r.most <= 0 {
+		r.most = leastConcurrency
+		for _, l := range r.lanes {
+			r.most += l.slots
+		}
+	}
 	watching, stop := context.WithCancel(ctx)
 	views, closed := r.watch(watching)
 	err := r.loop(ctx, views, closed)
@@ -61,6 +70,9 @@ type runner struct {
 	seen    pawl.Revision    // items are those of this revision
 	whole   bool             // all parts were read once
 	running int
+	most    int                  // of those that are running
+	at      time.Time            // when it last looked what is due
+	again   map[string]time.Time // parts that could not be read, and when they are read again
 	ended   chan ending
 	told    map[string]bool // what was logged, and is not to be logged again
 }
@@ -108,7 +120,7 @@ func (r *runner) loop(ctx context.Context, views <-chan pawl.View, closed <-chan
 	for {
 		due := time.NewTimer(farOff)
 		if next := r.dispatch(ctx); !next.IsZero() {
-			due.Reset(max(next.Sub(now(ctx)), 0) + time.Millisecond)
+			due.Reset(min(max(next.Sub(now(ctx)), 0), farOff) + time.Millisecond)
 		}
 		select {
 		case <-ctx.Done():
@@ -134,11 +146,21 @@ func (r *runner) loop(ctx context.Context, views <-chan pawl.View, closed <-chan
 // the zero time: none is.
 func (r *runner) dispatch(ctx context.Context) (next time.Time) {
 	at := now(ctx)
+	r.at = at
+	for part, due := range r.again {
+		if due.After(at) {
+			if next.IsZero() || due.Before(next) {
+				next = due
+			}
+			continue
+		}
+		r.reload(part, r.o.store.View())
+	}
 	r.first++
 	for i := range r.names {
 		l := r.lanes[r.names[(r.first+i)%len(r.names)]]
 		for _, it := range l.items {
-			if l.slots == 0 || r.running == r.o.opts.Concurrency || ctx.Err() != nil {
+			if l.slots == 0 || r.running == r.most || ctx.Err() != nil {
 				break // the next that ends comes here again
 			}
 			if it.running {
@@ -169,6 +191,9 @@ func (r *runner) finish(ctx context.Context, e ending, s *pawl.Store) error {
 	r.running--
 	r.lanes[it.Destination].slots++
 	if s == nil {
+		if rec, err := load(r.o.store.View(), e.was.Key); err == nil && rec != nil {
+			r.report(ctx, e, &item{record: rec}, e.was)
+		}
 		return nil
 	}
 	c := r.carriers[it.Destination]
@@ -176,6 +201,12 @@ func (r *runner) finish(ctx context.Context, e ending, s *pawl.Store) error {
 	r.remove(it)
 	r.reload(it.part, s.View())
 	again := r.items[it.part]
+	if again != nil {
+		// Those that wait behind it come first.
+		if pause := now(ctx).Add(leastPause); again.due.Before(pause) {
+			again.due = pause
+		}
+	}
 	if again != nil && (e.err != nil || e.busy || again.State == before.State && again.Attempt == before.Attempt && again.NotBefore.Equal(before.NotBefore)) {
 		// Nothing has come of it: not at once again.
 		again.asks = it.asks + 1
@@ -288,10 +319,11 @@ func (c *carrier) bounded(ctx context.Context, r *record, f func(context.Context
 			answers <- a
 		}()
 		if !settles && within.Err() != nil {
-			a.err = NotDone(context.Cause(within)) // it was not called, and that is certain
+			a.err, a.uncalled = NotDone(context.Cause(within)), true // and that is certain
 			return
 		}
 		a.result, a.err = f(within, r.call())
+		a.read()
 	}()
 	// Half of what the lease is longer is for those who return when their context ends.
 	patience := time.NewTimer(left + c.timeout/(2*leasePart))

@@ -34,7 +34,7 @@ var transitions = []transition{
 	{"begin", []State{none}, Started, false, false, "`Do`: recorded and begun in one commit"},
 	{"start", []State{Queued, Failed, Released}, Started, false, false, "the next attempt begins"},
 	{"again", []State{Started, Parked}, Started, false, false, "the next attempt begins though the outcome of the last is not known: only where `Idempotent` says so"},
-	{"done", []State{Started, Parked, Released}, Done, true, false, "the function returned a result, or `Settle` knows it; also that of a slow attempt that was given up"},
+	{"done", []State{Started, Parked, Released, Failed}, Done, true, false, "the function returned a result, or `Settle` knows it; also that of a slow attempt that was given up"},
 	{"fail", []State{Started, Parked}, Failed, false, true, "it certainly did not happen (`NotDone`), and may be tried again"},
 	{"give up", []State{Started, Parked}, Failed, true, true, "it certainly did not happen and will not (`Permanent`), or was tried as often as the handler allows"},
 	{"unsure", []State{Started}, Started, false, true, "the attempt ended and its outcome is not known; `Idempotent` lets it be tried again"},

@@ -98,6 +98,7 @@ const settleTries = 3
 // transit makes the transition that decide returns, if any, and returns the effect as it is
 // then: nil when there is no such part. An error of decide comes back as it is.
 func transit(ctx context.Context, s *pawl.Store, key string, decide func(look) (*move, error)) (*record, error) {
+	bare := false
 	for try := 1; ; try++ {
 		var after *record
 		var change pawl.Change
@@ -112,6 +113,9 @@ func transit(ctx context.Context, s *pawl.Store, key string, decide func(look) (
 			if m, own = decide(now); own != nil || m == nil {
 				after = now.record
 				return change, own
+			}
+			if bare {
+				m.next.Error = ""
 			}
 			from := none
 			if now.record != nil {
@@ -133,6 +137,9 @@ func transit(ctx context.Context, s *pawl.Store, key string, decide func(look) (
 			return nil, own
 		case err == nil:
 			return after, nil
+		case errors.Is(err, pawl.ErrTooLarge) && !bare:
+			bare = true // without the text of an error, then: the transition counts for more
+			continue
 		case !errors.Is(err, pawl.ErrInDoubt) || try == settleTries:
 			return nil, err
 		}

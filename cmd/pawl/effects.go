@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-5cdcd42d/pawl"
 	"github.com/seed-5cdcd42d/pawl/effect"
@@ -19,7 +21,7 @@ import (
 func effectsCommand() *command {
 	var settled bool
 	return &command{
-		name: "effects", args: "[show DIGEST]",
+		name: "effects", args: "[show DIGEST]", nowhere: true, // what comes after show may name the store
 		what: "effects outside of the store that are not settled",
 		more: `
 An effect is what a program does outside of the store, with package effect: parked is one
@@ -39,6 +41,9 @@ same. show also finds what is settled, as long as the history has it.`,
 					}
 				}
 				return usage{fmt.Sprintf("effects has no %q; pawl help effects", c.args[0])}
+			}
+			if c.store == "" || c.trust == "" {
+				return usage{"effects needs --store and --trust, or PAWL_STORE and PAWL_TRUST"}
 			}
 			return c.read(ctx, func(s *pawl.Reader) error {
 				if settled {
@@ -72,6 +77,9 @@ func (c *call) sub(ctx context.Context, cmd *command, args []string) error {
 	case err != nil:
 		return usage{fmt.Sprintf("%v; pawl help effects", err)}
 	}
+	if c.store == "" || c.trust == "" {
+		return usage{"effects needs --store and --trust, or PAWL_STORE and PAWL_TRUST"}
+	}
 	c.args = fs.Args()
 	if want := len(strings.Fields(cmd.args)); len(c.args) != want {
 		return usage{fmt.Sprintf("effects %s takes %d arguments, not %d", cmd.name, want, len(c.args))}
@@ -82,12 +90,12 @@ func (c *call) sub(ctx context.Context, cmd *command, args []string) error {
 // effect shows an unsettled effect in a few lines.
 func (c *call) effect(e effect.Effect) error {
 	if e.Problem != "" {
-		_, err := fmt.Fprintf(c.out, "%-9s %s\n%10s%s\n", "unknown", safe(e.Part), "", safe(e.Problem))
+		_, err := fmt.Fprintf(c.out, "%-9s %s\n%9s%s\n", "unknown", safe(e.Part), "", safe(e.Problem))
 		return err
 	}
-	_, err := fmt.Fprintf(c.out, "%-9s attempt %d  epoch %d  %s  %s\n%10s%s\n", safe(string(e.State)), e.Attempt, e.Epoch, safe(e.Destination), safe(e.Key), "", e.Digest)
+	_, err := fmt.Fprintf(c.out, "%-9s attempt %d  epoch %d  %s  %s\n%9s%s\n", safe(string(e.State)), e.Attempt, e.Epoch, safe(e.Destination), safe(e.Key), "", e.Digest)
 	if err == nil && e.Error != "" {
-		_, err = fmt.Fprintf(c.out, "%10s%s\n", "", safe(clip(e.Error, 200)))
+		_, err = fmt.Fprintf(c.out, "%9s%s\n", "", safe(clip(e.Error, 200)))
 	}
 	return err
 }
@@ -133,7 +141,7 @@ func (c *call) settled(v pawl.View) error {
 		if c.json {
 			err = c.object(settledLine{e.Digest, e.Key, e.Destination, eventLineOf(e)})
 		} else {
-			_, err = fmt.Fprintf(c.out, "%-9s attempt %d  epoch %d  %s  %s\n%10s%s\n", safe(string(e.To)), e.Attempt, e.Epoch, safe(e.Destination), safe(e.Key), "", e.Digest)
+			_, err = fmt.Fprintf(c.out, "%-9s attempt %d  epoch %d  %s  %s\n%9s%s\n", safe(string(e.To)), e.Attempt, e.Epoch, safe(e.Destination), safe(e.Key), "", e.Digest)
 		}
 		if err != nil {
 			return err
@@ -329,7 +337,8 @@ func resolveCommand() *command {
 		what: "say what the result of a parked effect was",
 		more: `
 For one of which you know that it happened. The program gets the result as if the effect had
-returned it; what effect.Do returns is JSON. --result - reads it from standard input.`,
+returned it; what effect.Do returns is JSON, and text that is none becomes a string.
+--result - reads it from standard input.`,
 		flags: func(fs *flag.FlagSet) {
 			d.flags(fs)
 			result = nil
@@ -345,6 +354,9 @@ returned it; what effect.Do returns is JSON. --result - reads it from standard i
 				if b, err = io.ReadAll(io.LimitReader(c.in, longest)); err != nil {
 					return err
 				}
+			}
+			if !json.Valid(b) && utf8.Valid(b) { // what Do could not read
+				b, _ = json.Marshal(string(b))
 			}
 			return d.run(ctx, c, "resolve", "resolved: it is done", func(s *pawl.Store, to effect.Decision) error {
 				return effect.Resolve(ctx, s, to, b)

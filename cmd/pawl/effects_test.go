@@ -52,19 +52,19 @@ func TestEffects(t *testing.T) {
 	p := newPlace(t)
 	digest := p.withEffects()
 	list := `parked    attempt 1  epoch 1  bank  charge
-          sha256:…
-          cut off
+         sha256:…
+         cut off
 queued    attempt 0  epoch 1  mail  letter
-          sha256:…
+         sha256:…
 unknown   effects/zz
-          it is not as it was written
+         it is not as it was written
 `
 	for _, step := range []struct {
 		args, want string
 		code       int
 	}{
 		{"effects", list, 0},
-		{"effects --settled", "done      attempt 1  epoch 1  bank  done\n          sha256:…\n", 0},
+		{"effects --settled", "done      attempt 1  epoch 1  bank  done\n         sha256:…\n", 0},
 		{"effects show " + digest, `digest       sha256:…
 scheme       pawl-effect-1
 key          charge
@@ -89,8 +89,8 @@ body         {"amount":17}
 		{"cancel --digest " + digest + " --epoch 1 --reason x", "", 36}, // at another epoch
 		{"effects cancel --digest " + strings.TrimPrefix(digest, "sha256:") + " --reason unwanted", "cancelled\n", 0},
 		{"cancel --digest " + digest + " --reason x", "", exitNot},
-		{"effects --settled", "done      attempt 1  epoch 1  bank  done\n          sha256:…\ncancelled attempt 1  epoch 2  bank  charge\n          sha256:…\n", 0},
-		{"effects", strings.Replace(list, "parked    attempt 1  epoch 1  bank  charge\n          sha256:…\n          cut off\n", "", 1), 0},
+		{"effects --settled", "done      attempt 1  epoch 1  bank  done\n         sha256:…\ncancelled attempt 1  epoch 2  bank  charge\n         sha256:…\n", 0},
+		{"effects", strings.Replace(list, "parked    attempt 1  epoch 1  bank  charge\n         sha256:…\n         cut off\n", "", 1), 0},
 	} {
 		out, err, code := p.run("", strings.Fields(step.args)...)
 		if diff := cmp.Diff(step.want, p.same(out)); diff != "" || code != step.code || code == 0 && err != "" {

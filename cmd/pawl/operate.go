@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/seed-5cdcd42d/pawl"
@@ -58,7 +59,11 @@ func (d *deciding) run(c *call, name, rest string, do func(pawl.Decision) (*pawl
 
 // quoteArg makes an argument safe to be typed again.
 func quoteArg(s string) string {
-	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=,") == "" {
+	plain := "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=,"
+	if runtime.GOOS == "windows" {
+		plain += `\`
+	}
+	if s != "" && strings.Trim(s, plain) == "" {
 		return s
 	}
 	return safe("'" + strings.ReplaceAll(s, "'", `'\''`) + "'")
