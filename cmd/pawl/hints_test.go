@@ -148,7 +148,7 @@ var ruins = []struct {
 	{name: "a directory where the bundle was", kind: pawl.ErrUnauthorized,
 		spoil: func(r *ruin) {
 			r.file = "bundle"
-			if err := errors.Join(os.Remove(filepath.Join(r.store, "bundle")), os.Mkdir(filepath.Join(r.store, "bundle"), 0o700)); err != nil {
+			if err := errors.Join(os.Rename(filepath.Join(r.store, "bundle"), r.backup+".bundle"), os.Mkdir(filepath.Join(r.store, "bundle"), 0o700)); err != nil {
 				r.t.Fatal(err)
 			}
 		},
