@@ -35,10 +35,14 @@ func TestSettleIsNoHotLoop(t *testing.T) {
 				a.Add(1)
 				return nil, errors.New("503, who knows")
 			}
-			cancel() // its turn has come
 			return []byte("ok"), nil
 		},
-		Settle: func(context.Context, effect.Call) ([]byte, error) { return nil, effect.NotDone(nil) },
+		Settle: func(context.Context, effect.Call) ([]byte, error) {
+			if a.Load() >= 3 { // one more answer, and that is the end of it, or it is not
+				defer time.AfterFunc(100*time.Millisecond, cancel)
+			}
+			return nil, effect.NotDone(nil)
+		},
 	}})
 	if s.state("mail b") != "settled" || a.Load() > 3 {
 		t.Errorf("a was tried %d times, and b is %s", a.Load(), s.state("mail b"))
@@ -164,7 +168,9 @@ func TestLeaseOfAnotherClock(t *testing.T) {
 		}, nil)
 	}()
 	s.open()
-	if _, err := effect.Do(s.ctx, s.store, "k", mail, none, nil); !errors.Is(err, effect.ErrUnsettled) {
+	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
+	defer cancel()
+	if _, err := effect.Do(ctx, s.store, "k", mail, none, nil); !errors.Is(err, effect.ErrUnsettled) {
 		t.Error(err)
 	}
 	if err := effect.Release(s.ctx, s.store, effect.Decision{Digest: s.digest("k"), Epoch: 1, By: "x", Reason: "y"}); err != nil {
@@ -229,10 +235,14 @@ func TestResultIsNotLost(t *testing.T) {
 			cancel()
 			return nil, effect.Permanent(errors.New("409: in progress"))
 		}}})
+	n := 0
 	for e, err := range effect.Settled(s.store.View()) {
-		if err != nil || e.To != effect.Done || string(e.Result) != "the receipt" {
+		if n++; err != nil || e.To != effect.Done || string(e.Result) != "the receipt" {
 			t.Errorf("%+v, %v", e, err)
 		}
+	}
+	if n != 1 {
+		t.Errorf("%d effects are settled, and it is %s", n, s.state("mail a"))
 	}
 
 	small := newSite(t, &pawl.Options{Limits: pawl.Limits{Part: 2000}})
