@@ -156,7 +156,9 @@ func TestDecidedRestorePendingNumbers(t *testing.T) {
 		}
 		return faultfs.Action{}
 	})
-	_, err := s.Commit(ctx, pawl.Change{ID: "five", Entries: [][]byte{[]byte("5")}})
+	if _, err := s.Commit(ctx, pawl.Change{ID: "five", Entries: [][]byte{[]byte("5")}}); !errors.Is(err, pawl.ErrInDoubt) {
+		t.Fatal(err)
+	}
 	f.Set(nil)
 	s.Close()
 	rep := inspect(t, dir, trust, nil)
@@ -171,7 +173,9 @@ func TestDecidedRestorePendingNumbers(t *testing.T) {
 		}
 		return faultfs.Action{}
 	})
-	_, err = pawl.Restore(ctx, dir, trust, nil, bytes.NewReader(b2), pawl.Decision{Digest: d, Reason: "x"})
+	if _, err := pawl.Restore(ctx, dir, trust, nil, bytes.NewReader(b2), pawl.Decision{Digest: d, Reason: "x"}); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
 	f.Set(nil)
 	r, err := pawl.Restore(ctx, dir, trust, nil, bytes.NewReader(b2), pawl.Decision{Digest: d, Reason: "x"})
 	must(t, err)
@@ -260,7 +264,9 @@ func TestDecidedRenameGoneOn(t *testing.T) {
 		}
 		return faultfs.Action{}
 	})
-	_, err := pawl.Rename(ctx, dir, trust, nil, to, "", dec)
+	if _, err := pawl.Rename(ctx, dir, trust, nil, to, "", dec); err == nil {
+		t.Fatal("nothing failed")
+	}
 	f.Set(nil)
 	s = openStore(t, bg, to, trust, nil)
 	commits(t, s, 3, 1)
@@ -324,7 +330,9 @@ func TestDecidedRemoveForeign(t *testing.T) {
 		}
 		return faultfs.Action{}
 	})
-	_, err := pawl.Remove(ctx, dir, trust, nil, dec)
+	if _, err := pawl.Remove(ctx, dir, trust, nil, dec); err == nil {
+		t.Fatal("nothing failed")
+	}
 	f.Set(nil)
 	// the directory is free: another store is made there, under another name
 	o := &pawl.Options{Name: "another"}

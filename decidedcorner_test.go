@@ -264,10 +264,11 @@ func TestDecidedDuplicateForMissing(t *testing.T) {
 	info, err := pawl.CheckBackup(bg, bytes.NewReader(out.Bytes()), nil)
 	if err == nil {
 		t.Errorf("a backup without %s passes: %+v", seg[1], info)
-	} else {
 	}
 	to, toTrust := testkit.AgedDirs(t)
-	_, err = pawl.Restore(bg, to, toTrust, nil, bytes.NewReader(out.Bytes()), pawl.Decision{Reason: "x"})
+	if _, err = pawl.Restore(bg, to, toTrust, nil, bytes.NewReader(out.Bytes()), pawl.Decision{Reason: "x"}); !errors.Is(err, pawl.ErrDamaged) {
+		t.Error(err)
+	}
 	if _, e := os.Lstat(to); e == nil {
 		t.Errorf("and Restore wrote before it found out: %v", len(copyOf(t, to)))
 	}
