@@ -16,8 +16,8 @@ import (
 )
 
 // Restore puts the state of a backup in place. It reads the backup twice, from its
-// beginning: to its end before anything is written, so that one that is cut off or was altered changes nothing
-// (ErrDamaged).
+// beginning: to its end before anything is written, so that one that is cut off or was
+// altered changes nothing (ErrDamaged).
 //
 // Where there is no store, the restored one is the one that was backed up: same id, same
 // version. Where there is one, the decision's Digest names what its trust file confirms,

@@ -276,7 +276,7 @@ func TestHintsLeadOut(t *testing.T) {
 					args = []string{"status"}
 				}
 				out, errs, code := r.run("", args...)
-				if code != exitCode(tt.kind) || !strings.Contains(out+errs, "what to do") && !strings.Contains(out+errs, "todo") && !strings.Contains(out, "hint") {
+				if code != exitCode(tt.kind) || !strings.Contains(out+errs, "what to do: ") {
 					t.Fatalf("pawl %s: exit code %d, want %d\n%s%s", args, code, exitCode(tt.kind), out, errs)
 				}
 				e := r.error(args)
