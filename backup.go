@@ -181,7 +181,7 @@ func (s *state) canonical(dir *directory, inline int64) (st *state, large map[st
 }
 
 func (ev *evidence) backup(ctx context.Context, w io.Writer, dir *directory, inline int64) error {
-	if ev.state == nil || dir == nil {
+	if ev.state == nil || dir == nil || ev.state.version().Revision == 0 {
 		return &Error{Kind: ErrNotExist, Cause: errorString("nothing was committed yet"), Hint: hintNothing}
 	}
 	st, large := ev.state.canonical(dir, inline)
@@ -404,6 +404,9 @@ func (b *backedUp) read(r *tar.Reader, a *archive, at *counter, l *Limits, each 
 	st, _, err := decodeBundle(b.raw, &directory{})
 	if err != nil {
 		return nil, fmt.Errorf("bundle: %w", err)
+	}
+	if st.version().Revision == 0 {
+		return nil, errorString("its bundle holds no commit")
 	}
 	for _, want := range st.backedUpFiles() {
 		h, err := b.next(r, at)

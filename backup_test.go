@@ -422,6 +422,26 @@ func TestBackupForged(t *testing.T) {
 	}
 }
 
+// TestBackupOfNothing: before the first commit there is no state, and no backup of one.
+func TestBackupOfNothing(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	s := openStore(t, ctx, dir, trust, nil)
+	r, err := pawl.OpenReader(ctx, dir, trust, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{s.Backup(ctx, io.Discard), r.Backup(ctx, io.Discard)} {
+		var e *pawl.Error
+		if !errors.Is(err, pawl.ErrNotExist) || !errors.As(err, &e) || e.Hint == "" {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := errors.Join(r.Close(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestRestoreForeign: a backup of another store is put over no store, and over one that
 // nothing was committed to it is.
 func TestRestoreForeign(t *testing.T) {
