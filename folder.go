@@ -25,6 +25,7 @@ type folder struct {
 	firm   bool       // its own name is known to be durable
 	named  bool       // likewise, because the bundle names a file in it
 	closed bool       // it is not kept open any more
+	puts   int        // how many are writing a file in it
 }
 
 func (f *folder) path() string { return filepath.Join(f.in.Path(), f.name) }
@@ -46,10 +47,14 @@ func (f *folder) open(name string) (file vfs.File, stay bool, err error) {
 
 // hold opens the folder, unless it is open. Another process may have made it anew.
 func (f *folder) hold() (*directory, error) {
-	if f.dir != nil && f.dir.moved() == nil {
-		return f.dir, nil
-	}
 	if f.dir != nil {
+		err := f.dir.moved()
+		switch {
+		case err == nil:
+			return f.dir, nil
+		case f.puts > 0: // it stays open until they have found out for themselves
+			return nil, err
+		}
 		f.firm = false
 		_ = f.rest()
 	}
@@ -82,6 +87,10 @@ func (f *folder) hold() (*directory, error) {
 func (f *folder) make() (*directory, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.made()
+}
+
+func (f *folder) made() (*directory, error) {
 	d, err := f.hold()
 	if err == nil && !f.firm && !f.named {
 		var names []string
@@ -127,7 +136,15 @@ func (f *folder) vouch(files map[string]*keptFile) {
 // put makes a new file with this content and makes it durable, name included. named
 // tells the name once all is written.
 func (f *folder) put(b content, named func() string) (string, error) {
-	d, err := f.make()
+	f.mu.Lock()
+	d, err := f.made()
+	f.puts++
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.puts--
+		f.mu.Unlock()
+	}()
 	if err != nil {
 		return "", err
 	}
