@@ -1,7 +1,6 @@
 package pawl
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -112,23 +111,19 @@ func (r *Reader) backup(ctx context.Context, w io.Writer) error {
 // archive writes a tar stream, or makes one again, and keeps the manifest of it.
 type archive struct {
 	ctx      context.Context
-	tar      *tar.Writer
+	tar      *tarWriter
 	manifest manifest
 	hash     hash.Hash // of the present file
 }
 
 func newArchive(ctx context.Context, w io.Writer) *archive {
-	return &archive{ctx: ctx, tar: tar.NewWriter(w), manifest: manifest{Format: backupVersion}}
+	return &archive{ctx: ctx, tar: &tarWriter{w: w}, manifest: manifest{Format: backupVersion}}
 }
 
 func (a *archive) begin(name string, size int64) error {
 	a.hash = sha256.New()
 	a.manifest.Files = append(a.manifest.Files, manifestFile{Name: name, Size: size})
-	return a.head(name, size)
-}
-
-func (a *archive) head(name string, size int64) error {
-	return a.tar.WriteHeader(&tar.Header{Name: name, Size: size, Mode: 0o600, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR})
+	return a.tar.head(tarHead{name, size})
 }
 
 func (a *archive) Write(b []byte) (int, error) {
@@ -144,13 +139,13 @@ func (a *archive) end() { a.manifest.Files[len(a.manifest.Files)-1].Digest = Dig
 // close writes the manifest about a state, and the end of the stream.
 func (a *archive) close(st *state) error {
 	b := a.text(st)
-	if err := a.head(manifestName, int64(len(b))); err != nil {
+	if err := a.tar.head(tarHead{manifestName, int64(len(b))}); err != nil {
 		return err
 	}
 	if _, err := a.tar.Write(b); err != nil {
 		return err
 	}
-	return a.tar.Close()
+	return a.tar.close()
 }
 
 func (a *archive) text(st *state) []byte {
@@ -298,7 +293,7 @@ type unpacker func(name string, size int64, body io.Reader) error
 func readBackup(ctx context.Context, from io.Reader, l *Limits, each unpacker) (*backedUp, error) {
 	in, out, count := sha256.New(), sha256.New(), &counter{}
 	all := io.TeeReader(bounded{ctx, from}, io.MultiWriter(in, count))
-	r, a := tar.NewReader(all), newArchive(ctx, out)
+	r, a := &tarReader{r: all}, newArchive(ctx, out)
 	b := &backedUp{files: map[string]manifestFile{}, places: map[string]int64{}}
 	st, err := b.read(r, a, count, l, each)
 	if err == nil {
@@ -364,35 +359,28 @@ func (b bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next finds the next file. There is one kind of header: others can ask for more than is
-// there.
-func (b *backedUp) next(r *tar.Reader, at *counter) (*tar.Header, error) {
-	h, err := r.Next()
-	if err != nil {
-		return nil, err
-	}
-	if h.Typeflag != tar.TypeReg || h.Format != tar.FormatUSTAR || len(h.PAXRecords) > 0 {
-		return nil, fmt.Errorf("%q is not stored as Backup stores files", clip(h.Name, 80))
-	}
-	b.places[h.Name] = at.n
-	return h, nil
+// next finds the next file.
+func (b *backedUp) next(r *tarReader, at *counter) (tarHead, error) {
+	h, err := r.next()
+	b.places[h.name] = at.n
+	return h, err
 }
 
 // read goes through the files, which come in the order of the bundle, and holds each
 // against what the bundle says of it.
-func (b *backedUp) read(r *tar.Reader, a *archive, at *counter, l *Limits, each unpacker) (*state, error) {
+func (b *backedUp) read(r *tarReader, a *archive, at *counter, l *Limits, each unpacker) (*state, error) {
 	h, err := b.next(r, at)
 	if err != nil {
 		return nil, err
 	}
-	if h.Name != bundleName {
-		return nil, fmt.Errorf("it begins with %q", clip(h.Name, 80))
+	if h.name != bundleName {
+		return nil, fmt.Errorf("it begins with %q", clip(h.name, 80))
 	}
 	// What was in a journal is in the bundle of a backup.
-	if most := l.Bundle + l.Journal + l.Unsealed; h.Size > most {
-		return nil, overLimit(tooLarge("the bundle has %d bytes, and Limits.Bundle, Journal and Unsealed are %d", h.Size, most))
+	if most := l.Bundle + l.Journal + l.Unsealed; h.size > most {
+		return nil, overLimit(tooLarge("the bundle has %d bytes, and Limits.Bundle, Journal and Unsealed are %d", h.size, most))
 	}
-	if err := a.begin(bundleName, h.Size); err != nil {
+	if err := a.begin(bundleName, h.size); err != nil {
 		return nil, err
 	}
 	var raw bytes.Buffer
@@ -413,10 +401,10 @@ func (b *backedUp) read(r *tar.Reader, a *archive, at *counter, l *Limits, each 
 		if err != nil {
 			return nil, err
 		}
-		if h.Name != want.name || h.Size != want.size {
-			return nil, fmt.Errorf("%q, of %d bytes, is where %q, of %d, should be", clip(h.Name, 80), h.Size, want.name, want.size)
+		if h.name != want.name || h.size != want.size {
+			return nil, fmt.Errorf("%q, of %d bytes, is where %q, of %d, should be", clip(h.name, 80), h.size, want.name, want.size)
 		}
-		if err := a.begin(h.Name, h.Size); err != nil {
+		if err := a.begin(h.name, h.size); err != nil {
 			return nil, err
 		}
 		body := io.Reader(io.TeeReader(r, a))
@@ -426,7 +414,7 @@ func (b *backedUp) read(r *tar.Reader, a *archive, at *counter, l *Limits, each 
 			body = io.TeeReader(body, chunks)
 		}
 		if each != nil {
-			if err := each(h.Name, h.Size, body); err != nil {
+			if err := each(h.name, h.size, body); err != nil {
 				return nil, err
 			}
 		}
@@ -442,15 +430,15 @@ func (b *backedUp) read(r *tar.Reader, a *archive, at *counter, l *Limits, each 
 		return nil, err
 	}
 	want := a.text(st)
-	if h.Name != manifestName || h.Size != int64(len(want)) {
-		return nil, fmt.Errorf("%q is where the manifest should be", clip(h.Name, 80))
+	if h.name != manifestName || h.size != int64(len(want)) {
+		return nil, fmt.Errorf("%q is where the manifest should be", clip(h.name, 80))
 	}
 	if got, err := io.ReadAll(r); err != nil {
 		return nil, err
 	} else if !bytes.Equal(got, want) {
 		return nil, errorString("its manifest is not that of its files")
 	}
-	if _, err := r.Next(); err != io.EOF {
+	if _, err := r.next(); err != io.EOF {
 		return nil, errors.Join(errorString("something follows the manifest"), err)
 	}
 	return st, nil
@@ -481,13 +469,13 @@ func (s *state) backedUpFiles() (files []wanted) {
 }
 
 // fits holds a file that was read against its name, or against the bundle.
-func (b *backedUp) fits(h *tar.Header, a *archive, chunks *chunker) error {
+func (b *backedUp) fits(h tarHead, a *archive, chunks *chunker) error {
 	f := a.manifest.Files[len(a.manifest.Files)-1]
 	if chunks != nil {
 		return chunks.check()
 	}
-	if partsName+"/"+hex.EncodeToString(f.Digest[:]) != h.Name {
-		return fmt.Errorf("%q does not have the digest that it is named by", clip(h.Name, 80))
+	if partsName+"/"+hex.EncodeToString(f.Digest[:]) != h.name {
+		return fmt.Errorf("%q does not have the digest that it is named by", clip(h.name, 80))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 )
 
 // What an operator decides about a store that pawl by itself does not: Adopt, Restore,
@@ -61,7 +62,11 @@ func (d *Decision) ready() *Error {
 	if d.DryRun {
 		return nil
 	}
-	if err := checkText("reason", d.Reason, 1024); err != nil {
+	err := checkText("reason", d.Reason, 1024)
+	if err == nil && strings.TrimSpace(d.Reason) == "" {
+		err = invalid("the reason says nothing")
+	}
+	if err != nil {
 		e := fail("", "", err)
 		e.Hint = hintReason
 		return e

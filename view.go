@@ -46,6 +46,13 @@ func (v View) Get(part string) ([]byte, bool, error) {
 	return b, true, nil
 }
 
+// Size returns how many bytes a part has, and whether there is such a part. It reads
+// nothing, and needs no file that Get needs.
+func (v View) Size(part string) (int64, bool) {
+	p, ok := v.state().parts[part]
+	return int64(p.ref.size), ok
+}
+
 // LastSeq returns the seq of the newest entry that was ever appended; 0: there is none.
 func (v View) LastSeq() Seq { return v.state().nextSeq() - 1 }
 

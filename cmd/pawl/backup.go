@@ -39,6 +39,9 @@ restore --verify checks a backup.`,
 			w := &counted{c: c, start: time.Now()}
 			w.last = w.start
 			name := c.args[0]
+			if name == "-" && c.screen {
+				return usage{"a backup is no text for a terminal: send it into a file or a pipe"}
+			}
 			if name == "-" {
 				err = r.Backup(ctx, w.onto(c.out))
 			} else {
@@ -143,7 +146,7 @@ func restoreCommand() *command {
 The whole backup is checked before anything is written. Into two empty directories it
 restores the store as it was backed up. Over a store it goes back, which is a decision:
 without --reason nothing is done, and what would be lost is shown, with the command that
-does it. --digest names the state that is given up. Its files go to quarantine/, its numbers
+does it. FILE - is standard input, which is copied into a temporary file first. --digest names the state that is given up. Its files go to quarantine/, its numbers
 are not used again, and its receipts are void.`,
 		flags: func(fs *flag.FlagSet) {
 			d.flags(fs, "the `digest` that the trust file confirms; none: there is no state")
@@ -152,13 +155,19 @@ are not used again, and its receipts are void.`,
 		nowhere: true,
 		run: func(ctx context.Context, c *call) error {
 			name := c.args[0]
-			f, err := os.Open(name)
+			f, done, err := c.source(name)
 			if err != nil {
 				return err
 			}
-			defer f.Close()
+			defer done()
+			info, err := f.Stat()
+			if err != nil {
+				return err
+			}
+			from := &watched{f: f, p: progress{c: c, what: "read"}, size: info.Size()}
 			if verify {
-				info, err := pawl.CheckBackup(ctx, f, nil)
+				info, err := pawl.CheckBackup(ctx, from, nil)
+				from.p.end()
 				if err != nil {
 					return err
 				}
@@ -166,7 +175,7 @@ are not used again, and its receipts are void.`,
 					return c.object(info)
 				}
 				_, err = fmt.Fprintf(c.out, "%s is whole: store %s at revision %d, %d files, %s\n%s\n",
-					safe(name), info.StoreID, info.Version.Revision, info.Files, size(info.Bytes), info.Digest)
+					where(name), info.StoreID, info.Version.Revision, info.Files, size(info.Bytes), info.Digest)
 				return err
 			}
 			if c.store == "" || c.trust == "" {
@@ -174,12 +183,67 @@ are not used again, and its receipts are void.`,
 			}
 			o := c.options()
 			o.MustExist = false
-			return d.run(c, "restore", " "+quoteArg(name), func(dec pawl.Decision) (*pawl.Ruling, error) {
-				if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return d.run(c, "restore", quoteLast(name), func(dec pawl.Decision) (*pawl.Ruling, error) {
+				defer from.p.end()
+				if _, err := from.Seek(0, io.SeekStart); err != nil {
 					return nil, err
 				}
-				return pawl.Restore(ctx, c.store, c.trust, o, f, dec)
+				return pawl.Restore(ctx, c.store, c.trust, o, from, dec)
 			})
 		},
 	}
+}
+
+func where(name string) string {
+	if name == "-" {
+		return "the backup"
+	}
+	return safe(name)
+}
+
+// source opens a backup. Standard input becomes a file, for a backup is read twice.
+func (c *call) source(name string) (f *os.File, done func(), err error) {
+	if name != "-" {
+		f, err = os.Open(name)
+		return f, func() { f.Close() }, err
+	}
+	if f, err = os.CreateTemp("", "pawl-backup-*"); err != nil {
+		return nil, nil, err
+	}
+	done = func() {
+		f.Close()
+		os.Remove(f.Name())
+	}
+	_, err = io.Copy(f, c.in)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		done()
+		return nil, nil, fmt.Errorf("copying standard input: %w", err)
+	}
+	return f, done, nil
+}
+
+// watched is a backup that is read, with how far that is.
+type watched struct {
+	f       *os.File
+	p       progress
+	n, size int64
+}
+
+func (w *watched) Read(b []byte) (int, error) {
+	n, err := w.f.Read(b)
+	w.n += int64(n)
+	w.p.report(w.n, max(w.n, w.size))
+	return n, err
+}
+
+// Seek begins anew: a backup is checked as a whole before it is unpacked.
+func (w *watched) Seek(offset int64, whence int) (int64, error) {
+	w.p.end()
+	w.p.start = time.Time{}
+	n, err := w.f.Seek(offset, whence)
+	w.n = n
+	return n, err
 }

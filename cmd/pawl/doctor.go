@@ -86,7 +86,7 @@ func (d *doctor) show(c *call) error {
 // unfit says that checks have failed.
 type unfit struct{ n int }
 
-func (u unfit) Error() string { return fmt.Sprintf("%d checks have failed", u.n) }
+func (u unfit) Error() string { return number(u.n, "check") + " failed" }
 
 // places checks what two paths are to each other.
 func (d *doctor) places(ctx context.Context, store, trust string, o *pawl.Options) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/user"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +20,7 @@ import (
 func effectsCommand() *command {
 	var settled bool
 	return &command{
-		name: "effects", args: "[show DIGEST]", nowhere: true, // what comes after show may name the store
+		name: "effects", args: "[show DIGEST]", nowhere: true, over: true, // what comes after show may name the store
 		what: "effects outside of the store that are not settled",
 		more: `
 An effect is what a program does outside of the store, with package effect: parked is one
@@ -71,7 +70,7 @@ func (c *call) sub(ctx context.Context, cmd *command, args []string) error {
 	given := []string{"--store=" + c.store, "--trust=" + c.trust, "--name=" + c.name, "--wait=" + c.wait.String(), fmt.Sprintf("--json=%v", c.json)}
 	fs := c.flagSet(cmd)
 	fs.SetOutput(io.Discard)
-	switch err := fs.Parse(slices.Concat(given, args)); {
+	switch err := parseAll(fs, slices.Concat(given, args), &c.args, false); {
 	case errors.Is(err, flag.ErrHelp):
 		return c.helpOn(cmd)
 	case err != nil:
@@ -80,9 +79,8 @@ func (c *call) sub(ctx context.Context, cmd *command, args []string) error {
 	if c.store == "" || c.trust == "" {
 		return usage{"effects needs --store and --trust, or PAWL_STORE and PAWL_TRUST"}
 	}
-	c.args = fs.Args()
 	if want := len(strings.Fields(cmd.args)); len(c.args) != want {
-		return usage{fmt.Sprintf("effects %s takes %d arguments, not %d", cmd.name, want, len(c.args))}
+		return usage{fmt.Sprintf("effects %s takes %s, not %d", cmd.name, number(want, "argument"), len(c.args))}
 	}
 	return cmd.run(ctx, c)
 }
@@ -296,11 +294,14 @@ func (d *effectDecision) run(ctx context.Context, c *call, name, done string, do
 	return err
 }
 
-// who is the one who decides, as the system knows him.
+// who is the one who decides, as the environment names him. (os/user would bring cgo.)
 func who() string {
-	name, host := "unknown", "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
+	name, host := fmt.Sprintf("uid %d", os.Getuid()), "unknown"
+	for _, v := range []string{"USER", "LOGNAME", "USERNAME"} {
+		if s := os.Getenv(v); s != "" {
+			name = s
+			break
+		}
 	}
 	if h, err := os.Hostname(); err == nil {
 		host = h

@@ -21,7 +21,7 @@ func init() {
 }
 
 func (c *call) help(args []string) error {
-	if len(args) > 1 {
+	if len(args) > 1 && args[1] != "help" {
 		if cmd := find(args[1]); cmd != nil {
 			return c.helpOn(cmd)
 		}

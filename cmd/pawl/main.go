@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/seed-5cdcd42d/pawl"
@@ -32,6 +33,7 @@ type command struct {
 
 	flags   func(*flag.FlagSet) // its own; may be nil
 	nowhere bool                // it needs no store
+	over    bool                // its first argument may be a command, whose flags follow
 }
 
 // call is one run of a command.
@@ -39,6 +41,7 @@ type call struct {
 	in       io.Reader
 	out, err io.Writer
 	terminal bool // err is one
+	screen   bool // out is one
 	env      func(string) string
 
 	store, trust, name string
@@ -50,27 +53,39 @@ type call struct {
 // usage is an error of how pawl was called.
 type usage struct{ text string }
 
-func (u usage) Error() string { return u.text }
+func (u usage) Error() string        { return u.text }
+func (u usage) Is(target error) bool { return target == pawl.ErrInvalid }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	c := &call{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr), env: os.Getenv}
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	context.AfterFunc(ctx, stop) // a second one ends it at once
+	c := &call{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr), screen: isTerminal(os.Stdout), env: os.Getenv}
 	os.Exit(c.main(ctx, os.Args[1:]))
 }
 
 // main runs pawl with its arguments and returns the exit code.
 func (c *call) main(ctx context.Context, args []string) int {
+	out := &output{to: c.out}
+	c.out = out
 	err := c.dispatch(ctx, args)
+	if out.err != nil && (err == nil || errors.As(err, new(no)) || errors.As(err, new(shown)) || errors.As(err, new(unfit))) {
+		err = out.err // the answer that these codes are about was not read by anybody
+	}
 	if err == nil {
 		return exitOK
 	}
-	var u usage
-	if errors.As(err, &u) {
-		fmt.Fprintf(c.err, "pawl: %s\n", u.text)
-		return exitUsage
+	switch {
+	case !errors.As(err, new(usage)):
+		c.fail(err)
+	case c.json || slices.Contains(args, "--json"): // it may not have come to be read as a flag
+		_ = writeObject(c.err, problem{Error: className(err), Text: err.Error()})
+	default:
+		fmt.Fprintln(c.err, wrap("pawl: "+safe(err.Error())))
 	}
-	c.fail(err)
 	return exitCode(err)
 }
 
@@ -84,7 +99,7 @@ func (c *call) dispatch(ctx context.Context, args []string) error {
 		i++
 	}
 	if i == len(args) || strings.HasPrefix(args[i], "-") || args[i] == "help" {
-		return c.help(args[min(i, len(args)):])
+		return c.help(slices.DeleteFunc(slices.Clone(args[min(i, len(args)):]), func(arg string) bool { return strings.HasPrefix(arg, "-") }))
 	}
 	cmd := find(args[i])
 	if cmd == nil {
@@ -93,21 +108,40 @@ func (c *call) dispatch(ctx context.Context, args []string) error {
 	fs := c.flagSet(cmd)
 	var text strings.Builder
 	fs.SetOutput(&text)
-	err := fs.Parse(slices.Concat(args[:i], args[i+1:]))
+	err := parseAll(fs, slices.Concat(args[:i], args[i+1:]), &c.args, cmd.over)
 	if errors.Is(err, flag.ErrHelp) {
 		return c.helpOn(cmd)
 	}
 	if err != nil {
 		return usage{fmt.Sprintf("%v; pawl help %s", err, cmd.name)}
 	}
-	c.args = fs.Args()
 	if !cmd.nowhere && (c.store == "" || c.trust == "") {
 		return usage{fmt.Sprintf("%s needs --store and --trust, or PAWL_STORE and PAWL_TRUST", cmd.name)}
 	}
 	if want := len(strings.Fields(cmd.args)); len(c.args) != want && !strings.Contains(cmd.args, "[") {
-		return usage{fmt.Sprintf("%s takes %d arguments, not %d: pawl %s %s", cmd.name, want, len(c.args), cmd.name, cmd.args)}
+		return usage{strings.TrimSpace(fmt.Sprintf("%s takes %s, not %d: pawl %s %s", cmd.name, number(want, "argument"), len(c.args), cmd.name, cmd.args))}
 	}
+	c.in = &interruptible{ctx: ctx, from: c.in}
 	return cmd.run(ctx, c)
+}
+
+// parseAll reads flags before, between and behind the arguments; none behind --, nor, with
+// over, behind the first argument.
+func parseAll(fs *flag.FlagSet, args []string, to *[]string, over bool) error {
+	*to = nil
+	for {
+		if err := fs.Parse(args); err != nil {
+			return err
+		}
+		rest := fs.Args()
+		read := args[:len(args)-len(rest)]
+		if len(rest) == 0 || over || len(read) > 0 && read[len(read)-1] == "--" {
+			*to = append(*to, rest...)
+			return nil
+		}
+		*to = append(*to, rest[0])
+		args = rest[1:]
+	}
 }
 
 // globalFlags are those that take a value, and that every command knows.

@@ -2,17 +2,22 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"os"
+	"io"
+	"io/fs"
+	"math"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/seed-5cdcd42d/pawl"
+	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
 
 func compactCommand() *command {
@@ -120,42 +125,70 @@ func auditCommand() *command {
 		name: "audit",
 		what: "what was settled and decided, from the audit file",
 		run: func(ctx context.Context, c *call) error {
-			name := c.name
-			if name == "" {
-				abs, err := filepath.Abs(c.store)
-				if err != nil {
-					return err
-				}
-				name = filepath.Base(abs)
-			}
-			f, err := os.Open(filepath.Join(c.trust, name+".audit"))
-			if errors.Is(err, os.ErrNotExist) {
-				if !c.json {
-					fmt.Fprintln(c.out, "there is no audit file: nothing was settled yet")
-				}
-				return nil
-			}
-			if err != nil {
+			f, err := c.openAudit(ctx)
+			if err != nil || f == nil {
 				return err
 			}
 			defer f.Close()
-			lines := bufio.NewScanner(f)
-			lines.Buffer(nil, 1<<20)
-			for lines.Scan() {
-				if err := c.auditLine(lines.Bytes()); err != nil {
+			lines := bufio.NewReader(io.NewSectionReader(f, 0, math.MaxInt64))
+			for {
+				line, err := readLine(lines)
+				if len(line) > 0 {
+					if err := c.auditLine(bytes.TrimSuffix(line, []byte("\n"))); err != nil {
+						return err
+					}
+				}
+				if err == io.EOF {
+					return nil
+				}
+				if err != nil {
 					return err
 				}
 			}
-			return lines.Err()
 		},
 	}
+}
+
+// openAudit opens the audit file, which is beside the trust file; nil: there is none.
+func (c *call) openAudit(ctx context.Context) (vfs.File, error) {
+	o := c.options()
+	o.MustExist = false
+	r, err := pawl.Inspect(ctx, c.store, c.trust, o)
+	if err != nil {
+		return nil, err
+	}
+	name := strings.TrimSuffix(filepath.Base(r.Trust), ".trust") + ".audit"
+	dir, err := vfs.OS().OpenDir(filepath.Dir(r.Trust))
+	var f vfs.File
+	if err == nil {
+		defer dir.Close()
+		f, err = dir.Open(name)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && r.Verdict == "create":
+		_, err = pawl.Open(ctx, c.store, c.trust, c.options()) // says that there is no store
+		return nil, err
+	case errors.Is(err, fs.ErrNotExist):
+		if !c.json {
+			fmt.Fprintln(c.out, "there is no audit file: nothing was settled yet")
+		}
+		return nil, nil
+	}
+	return f, err
+}
+
+// tornLine is a line of the audit file that is not whole, in JSON.
+type tornLine struct {
+	Text string `json:"not_whole"`
 }
 
 // auditLine shows one line of the audit file. One that is cut off is shown as it is.
 func (c *call) auditLine(line []byte) error {
 	if c.json && json.Valid(line) {
-		_, err := fmt.Fprintf(c.out, "%s\n", line)
-		return err
+		return c.object(json.RawMessage(line))
+	}
+	if c.json {
+		return c.object(tornLine{string(line)})
 	}
 	var a struct {
 		Time, Event, Outcome, Process, From, To, Reason string
@@ -194,6 +227,14 @@ func (c *call) auditLine(line []byte) error {
 // format is the only one that there is.
 const format = 1
 
+// versionLine is what version says, in JSON.
+type versionLine struct {
+	Pawl   string `json:"pawl"`
+	Format int    `json:"format"`
+	Go     string `json:"go"`
+	System string `json:"system"`
+}
+
 func versionCommand() *command {
 	return &command{
 		name: "version", nowhere: true,
@@ -203,12 +244,7 @@ func versionCommand() *command {
 			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 				version = info.Main.Version
 			}
-			v := struct {
-				Pawl   string `json:"pawl"`
-				Format int    `json:"format"`
-				Go     string `json:"go"`
-				System string `json:"system"`
-			}{version, format, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			v := versionLine{version, format, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 			if c.json {
 				return c.object(v)
 			}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/seed-5cdcd42d/pawl"
 )
@@ -35,26 +38,46 @@ func (d *deciding) run(c *call, name, rest string, do func(pawl.Decision) (*pawl
 	if err != nil {
 		return err
 	}
+	// Asked without a reason: what there is to decide is shown, and nothing is done.
+	command := ""
+	if dec.DryRun && !d.dry {
+		command = "pawl " + name + c.place()
+		digest := r.Trusted.Digest
+		if name == "adopt" || name == "quarantine" {
+			digest = r.Chosen.Digest
+		}
+		if digest != (pawl.Digest{}) {
+			command += " --digest " + digest.String()
+		}
+		command += " --reason WHY" + rest
+	}
 	if c.json {
-		if err := c.object(r); err != nil {
+		if err := c.object(rulingLine{r, command}); err != nil {
 			return err
 		}
 	} else {
 		c.ruling(r)
 	}
-	if !dec.DryRun || d.dry {
+	if command == "" {
 		return nil
 	}
-	// Asked without a reason: what there is to decide is shown, and nothing is done.
-	digest := r.Trusted.Digest
-	if name == "adopt" || name == "quarantine" {
-		digest = r.Chosen.Digest
+	return no{"nothing was done. To do it:\n  " + command}
+}
+
+// rulingLine is what a decision has done or would do, in JSON.
+type rulingLine struct {
+	*pawl.Ruling
+	Command string `json:"command,omitempty"` // that does it, with a reason in place of WHY
+}
+
+// place are the flags that name the store, as far as the environment does not.
+func (c *call) place() (flags string) {
+	for _, f := range []struct{ name, value, env string }{{"store", c.store, "PAWL_STORE"}, {"trust", c.trust, "PAWL_TRUST"}, {"name", c.name, "PAWL_NAME"}} {
+		if f.value != c.env(f.env) {
+			flags += " --" + f.name + "=" + quoteArg(f.value)
+		}
 	}
-	command := "pawl " + name
-	if digest != (pawl.Digest{}) {
-		command += " --digest " + digest.String()
-	}
-	return no{fmt.Sprintf("nothing was done. To do it:\n  %s --reason WHY%s", command, rest)}
+	return flags
 }
 
 // quoteArg makes an argument safe to be typed again.
@@ -66,7 +89,39 @@ func quoteArg(s string) string {
 	if s != "" && strings.Trim(s, plain) == "" {
 		return s
 	}
-	return safe("'" + strings.ReplaceAll(s, "'", `'\''`) + "'")
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, unsafeRune) {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	// As bash, zsh, ksh and, since 2024, POSIX read it.
+	var b strings.Builder
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '\'' || c == '\\':
+			b.WriteString(`\` + string(c))
+		case c < ' ' || c > '~':
+			fmt.Fprintf(&b, `\%03o`, c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return "$'" + b.String() + "'"
+}
+
+// quoteLast is quoteArg for an argument behind the flags, which must not be taken for one.
+func quoteLast(s string) string {
+	if strings.HasPrefix(s, "-") && s != "-" {
+		return " -- " + quoteArg(s)
+	}
+	return " " + quoteArg(s)
+}
+
+// unquoted is a name as it is, which status has shown quoted.
+func (c *call) unquoted(name string) string {
+	s, err := strconv.Unquote(name)
+	if _, e := os.Lstat(filepath.Join(c.store, name)); err != nil || e == nil || strconv.QuoteToGraphic(s) != name {
+		return name
+	}
+	return s
 }
 
 // ruling shows what was decided, or would be.
@@ -151,15 +206,16 @@ func quarantineCommand() *command {
 		what: "move a file that is in the way into quarantine/",
 		more: `
 NAME is that of a file in the store directory, or in segments/ or parts/, which pawl did not
-make, or which no trust record names. Without --reason nothing is done, and the command
+make, or which no trust record names; quoted, as status shows it, or as it is. Without --reason nothing is done, and the command
 that does it is shown; --digest is the SHA-256 of the file. pawl never reads what is in
 quarantine/, and never removes it.`,
 		flags: func(fs *flag.FlagSet) {
 			d.flags(fs, "the `digest` of the file; none: it is no regular file")
 		},
 		run: func(ctx context.Context, c *call) error {
-			return d.run(c, "quarantine", " "+quoteArg(c.args[0]), func(dec pawl.Decision) (*pawl.Ruling, error) {
-				return pawl.Quarantine(ctx, c.store, c.trust, c.options(), filepath.ToSlash(c.args[0]), dec)
+			name := c.unquoted(c.args[0])
+			return d.run(c, "quarantine", quoteLast(name), func(dec pawl.Decision) (*pawl.Ruling, error) {
+				return pawl.Quarantine(ctx, c.store, c.trust, c.options(), filepath.ToSlash(name), dec)
 			})
 		},
 	}
@@ -201,9 +257,9 @@ directory, or both, while it is closed: no command is needed.`,
 			fs.StringVar(&name, "to-name", "", "the new `name` in the trust directory")
 		},
 		run: func(ctx context.Context, c *call) error {
-			rest := " " + quoteArg(c.args[0])
+			rest := quoteLast(c.args[0])
 			if name != "" {
-				rest = " --to-name " + quoteArg(name) + rest
+				rest = " --to-name=" + quoteArg(name) + rest
 			}
 			return d.run(c, "rename", rest, func(dec pawl.Decision) (*pawl.Ruling, error) {
 				return pawl.Rename(ctx, c.store, c.trust, c.options(), c.args[0], name, dec)

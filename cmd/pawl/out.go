@@ -18,7 +18,7 @@ import (
 
 // Whatever comes from a store may be meant to harm the terminal that it is shown on, or
 // the person in front of it. So text goes out through safe, and bytes only where they were
-// asked for as bytes.
+// asked for as bytes, and not to a terminal.
 
 // safe shows text on one line, without control characters: with any, it is quoted.
 func safe(s string) string {
@@ -171,6 +171,38 @@ func damageLine(d pawl.Damage) string {
 	return text
 }
 
+// number is so many of something.
+func number(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// output is where answers go. What could not be written is remembered: an answer that
+// nobody got is none.
+type output struct {
+	to  io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	if o.err != nil {
+		return 0, o.err
+	}
+	n, err := o.to.Write(b)
+	if err != nil {
+		o.err = unwritten{err}
+	}
+	return n, o.err
+}
+
+// unwritten is an error of the output, which is none of the store: a full disk there is
+// no full disk here.
+type unwritten struct{ cause error }
+
+func (u unwritten) Error() string { return "the output could not be written: " + u.cause.Error() }
+
 const columns = 80
 
 // wrap breaks text between words, so that it fits on a terminal.
@@ -213,5 +245,24 @@ func size(n int64) string {
 
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
+}
+
+// bytes writes bytes that were asked for as bytes. A terminal gets them line by line, each
+// made harmless.
+func (c *call) bytes(b []byte) error {
+	if !c.screen {
+		_, err := c.out.Write(b)
+		return err
+	}
+	for line := range bytes.Lines(b) {
+		if _, err := fmt.Fprintln(c.out, safe(string(bytes.TrimSuffix(line, []byte("\n"))))); err != nil {
+			return err
+		}
+	}
+	return nil
 }

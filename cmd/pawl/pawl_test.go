@@ -389,7 +389,8 @@ func TestAppendAnswersEachLine(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	p := newPlace(t)
 	p.must("", "init")
-	for _, bad := range []string{"{", "{}", `{"text":"a","base64":"YQ=="}`, `{"text":"a"} {}`, `{"text":"a"}}`, `{"text":"a"}]`, "{\"text\":\"\xff\"}", `{"txt":"a"}`, `{"base64":"*"}`, "", "1"} {
+	for _, bad := range []string{"{", "{}", `{"text":"a","base64":"YQ=="}`, `{"text":"a"} {}`, `{"text":"a"}}`, `{"text":"a"}]`, "{\"text\":\"\xff\"}", `{"txt":"a"}`, `{"base64":"*"}`, "", "1", "null", "[]",
+		`{"text":"a","text":"b"}`, `{"text":"\ud800"}`, `{"text":"\udc00\ud800"}`, `{"text":"\\\ud83dx"}`, `{"text":7}`, `{"text":"a"`, `{"text":"a","id":["x"]}`} {
 		before := strings.Count(p.must("", "log"), "\n")
 		out, text, code := p.run(`{"text":"good"}`+"\n"+bad+"\n"+`{"text":"never"}`+"\n", "append", "--lines")
 		if code != exitUsage || strings.Count(out, "\n") != 1 || !strings.Contains(text, "line 2") {
@@ -404,6 +405,12 @@ func TestBadInput(t *testing.T) {
 		if _, text, code := p.run("", strings.Fields(args)...); code != exitUsage || text == "" {
 			t.Errorf("pawl %s: exit code %d, %s", args, code, text)
 		}
+	}
+	// So it is in a batch, and what only looks like half a character is none.
+	before := strings.Count(p.must("", "log"), "\n")
+	out, _, code := p.run(`{"text":"\\ud800"}`+"\n"+`{"text":"\ud83d\ude00"}`+"\nbad\n", "append", "--lines", "--batch", "3")
+	if log := p.must("", "log", "--raw"); code != exitUsage || strings.Count(out, "\n") != 1 || strings.Count(log, "\n") != before+2 || !strings.HasSuffix(log, "\\ud800\n😀\n") {
+		t.Errorf("exit code %d, %q\n%s", code, out, log)
 	}
 	// A store and its state are asked for, and not found.
 	receipt := strings.Split(strings.TrimSpace(p.must("x", "append", "--whole")), "\t")[2]

@@ -74,7 +74,8 @@ func logCommand() *command {
 		what: "the entries of history",
 		more: `
 RANGE is of seqs: 17, 17- or 17-20. On a terminal each entry is one line, its bytes
-made harmless; --raw writes the bytes as they are, and nothing else.
+made harmless; --raw writes the bytes as they are, and nothing else (to a terminal, still
+harmless).
 -f goes on with each new entry, until it is interrupted.`,
 		flags: func(fs *flag.FlagSet) {
 			fs.BoolVar(&follow, "f", false, "go on with new entries as they come")
@@ -114,16 +115,24 @@ made harmless; --raw writes the bytes as they are, and nothing else.
 				if err := show(v); err != nil || !follow || next > r.last {
 					return err
 				}
+				told := false
 				for v, err := range s.Watch(ctx, v.Version().Revision) {
-					if ctx.Err() != nil {
+					switch {
+					case ctx.Err() != nil:
 						return nil // that is how it ends
-					}
-					if err == nil {
+					case errors.Is(err, pawl.ErrUnsettled): // the next writer settles it
+						if !told {
+							c.fail(err)
+						}
+						told = true
+						continue
+					case err == nil:
 						err = show(v)
 					}
 					if err != nil || next > r.last {
 						return err
 					}
+					told = false
 				}
 				return nil
 			})
@@ -134,7 +143,7 @@ made harmless; --raw writes the bytes as they are, and nothing else.
 func (c *call) entry(e pawl.Entry, raw bool) (err error) {
 	switch {
 	case raw:
-		_, err = fmt.Fprintf(c.out, "%s\n", e.Data)
+		err = c.bytes(append(e.Data[:len(e.Data):len(e.Data)], '\n'))
 	case c.json:
 		return c.object(entryLine{e.Seq, e.Revision, dataOf(e.Data)})
 	default:
@@ -146,7 +155,7 @@ func (c *call) entry(e pawl.Entry, raw bool) (err error) {
 // partLine is a part in JSON.
 type partLine struct {
 	Name string `json:"name"`
-	Size int    `json:"size"`
+	Size int64  `json:"size"`
 }
 
 func partsCommand() *command {
@@ -157,14 +166,12 @@ func partsCommand() *command {
 			return c.read(ctx, func(s *pawl.Reader) error {
 				v := s.View()
 				for name := range v.Parts() {
-					b, _, err := v.Get(name)
-					if err != nil {
-						return err
-					}
+					n, _ := v.Size(name)
+					var err error
 					if c.json {
-						err = c.object(partLine{name, len(b)})
+						err = c.object(partLine{name, n})
 					} else {
-						_, err = fmt.Fprintf(c.out, "%12s  %s\n", size(int64(len(b))), safe(name))
+						_, err = fmt.Fprintf(c.out, "%12s  %s\n", size(n), safe(name))
 					}
 					if err != nil {
 						return err
@@ -181,8 +188,8 @@ func catCommand() *command {
 		name: "cat", args: "PART",
 		what: "the bytes of a part, as they are",
 		more: `
-The bytes are not made harmless: look at what you do not know with --json, or through
-a pager that shows control characters. The exit code is 3 when there is no such part.`,
+A terminal gets them line by line, each made harmless; a file or a pipe as they are. The
+exit code is 3 when there is no such part.`,
 		run: func(ctx context.Context, c *call) error {
 			return c.read(ctx, func(s *pawl.Reader) error {
 				b, ok, err := s.View().Get(c.args[0])
@@ -194,8 +201,7 @@ a pager that shows control characters. The exit code is 3 when there is no such 
 				case c.json:
 					return c.object(dataOf(b))
 				}
-				_, err = c.out.Write(b)
-				return err
+				return c.bytes(b)
 			})
 		},
 	}

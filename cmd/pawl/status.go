@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/seed-5cdcd42d/pawl"
@@ -51,8 +52,9 @@ func (c *call) status(r *pawl.Report) {
 	line("trust", "%s", safe(r.Trust))
 	verdicts := map[string]string{
 		"create": "there is no store; Open would make one", "clean": "good: Open serves the confirmed state",
-		"landed": "a commit was cut off and is there whole; Open keeps it", "not landed": "a commit was cut off and is not there; Open goes on without it",
-		"refuse": "Open refuses", "changing": "a writer is at work; ask again",
+		"landed":     "a commit is on its way, or was cut off; it is there whole, and Open keeps it",
+		"not landed": "a commit is on its way, or was cut off; it is not there, and Open goes on without it",
+		"refuse":     "Open refuses", "changing": "a writer is at work; ask again",
 	}
 	line("verdict", "%s", verdicts[r.Verdict])
 	if r.StoreID != "" {
@@ -118,7 +120,7 @@ func (c *call) status(r *pawl.Report) {
 				line("", "and %d more", len(list.names)-i)
 				break
 			}
-			line("", "%s", safe(name))
+			line("", "%s", shownName(name))
 		}
 	}
 	if r.Broken > 0 {
@@ -130,6 +132,14 @@ func (c *call) status(r *pawl.Report) {
 		c2.err = c.out
 		c2.fail(r.Err)
 	}
+}
+
+// shownName shows a name of a Report, which is quoted there where it has to be.
+func shownName(name string) string {
+	if s, err := strconv.Unquote(name); err == nil && strconv.QuoteToGraphic(s) == name {
+		return name
+	}
+	return safe(name)
 }
 
 func rootLine(r pawl.Root) string {

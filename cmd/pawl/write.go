@@ -9,6 +9,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/seed-5cdcd42d/pawl"
@@ -79,10 +81,10 @@ it is, and that is no error.`,
 
 // input is a line of JSON that append and put read.
 type input struct {
-	ID     string  `json:"id"`
-	Text   *string `json:"text"`
-	Base64 *[]byte `json:"base64"`
-	Part   string  `json:"part"` // put only
+	ID     string
+	Text   *string
+	Base64 *[]byte
+	Part   string // put only
 }
 
 func (i *input) bytes() ([]byte, error) {
@@ -199,19 +201,69 @@ is to have one. --delete removes PART instead, and reads nothing.`,
 	}
 }
 
+// parseInput reads an object, and nothing that encoding/json would silently mend: a name
+// that is there twice, and text that is none.
 func parseInput(line []byte) (in input, b []byte, err error) {
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
 	if !utf8.Valid(line) {
 		return in, nil, errors.New("it is not UTF-8; bytes that are no text go into \"base64\"")
 	}
-	if err = d.Decode(&in); err == nil && d.Decode(new(any)) != io.EOF {
-		err = errors.New("there is more on the line than one object")
+	if loneSurrogate(line) {
+		return in, nil, errors.New("it has half a surrogate pair, which is no text; bytes that are none go into \"base64\"")
 	}
-	if err == nil {
-		b, err = in.bytes()
+	fields := map[string]any{"id": &in.ID, "text": &in.Text, "base64": &in.Base64, "part": &in.Part}
+	d := json.NewDecoder(bytes.NewReader(line))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return in, nil, errors.New("it is no object of JSON")
 	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return in, nil, errors.New("it is no object of JSON")
+		}
+		to := fields[name.(string)]
+		if to == nil {
+			return in, nil, fmt.Errorf("the field %q is there twice, or unknown", name)
+		}
+		delete(fields, name.(string))
+		if err := d.Decode(to); err != nil {
+			return in, nil, fmt.Errorf("the field %q does not have what it should: a string", name)
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return in, nil, errors.New("the object does not end")
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return in, nil, errors.New("there is more on the line than one object")
+	}
+	b, err = in.bytes()
 	return in, b, err
+}
+
+// loneSurrogate finds an escape that stands for no character.
+func loneSurrogate(line []byte) bool {
+	unit := func(at int) rune {
+		if at+6 > len(line) || line[at] != '\\' || line[at+1] != 'u' {
+			return 0
+		}
+		n, err := strconv.ParseUint(string(line[at+2:at+6]), 16, 16)
+		if err != nil {
+			return 0
+		}
+		return rune(n)
+	}
+	for i := 0; i < len(line); i++ {
+		if line[i] != '\\' {
+			continue
+		}
+		if r := unit(i); utf16.IsSurrogate(r) {
+			if utf16.DecodeRune(r, unit(i+6)) == utf8.RuneError {
+				return true
+			}
+			i += 6
+		}
+		i++
+	}
+	return false
 }
 
 // commits makes a commit of so many lines of the input at a time. add adds a line to a
@@ -236,7 +288,7 @@ func (w *writing) stream(ctx context.Context, c *call, s *pawl.Store, expect *pa
 		change := pawl.Change{Expect: expect}
 		var last []byte
 		n := 0
-		var end error
+		var end, bad error
 		for n < batch && end == nil {
 			var line []byte
 			if whole {
@@ -248,23 +300,27 @@ func (w *writing) stream(ctx context.Context, c *call, s *pawl.Store, expect *pa
 				break
 			}
 			if len(line) > longest {
-				return fmt.Errorf("line %d has more than %s: %w", number+1, size(longest), pawl.ErrTooLarge)
+				bad = fmt.Errorf("line %d has more than %s: %w", number+1, size(longest), pawl.ErrTooLarge)
+				break
 			}
 			if end != nil && end != io.EOF {
-				return end
+				bad = end
+				break
 			}
 			number++
 			if !whole {
 				line = bytes.TrimSuffix(line, []byte("\n"))
 			}
 			if err := add(line, &change); err != nil {
-				return usage{fmt.Sprintf("line %d: %v", number, err)}
+				bad = usage{fmt.Sprintf("line %d: %v", number, err)}
+				number--
+				break
 			}
 			last = line
 			n++
 		}
-		if n == 0 {
-			return nil
+		if n == 0 || errors.Is(bad, context.Canceled) {
+			return bad
 		}
 		made++
 		if change.ID == "" && w.id != "" {
@@ -281,8 +337,8 @@ func (w *writing) stream(ctx context.Context, c *call, s *pawl.Store, expect *pa
 		if err := c.done(r, change, number, last, whole); err != nil {
 			return err
 		}
-		if end != nil {
-			return nil
+		if bad != nil || end != nil {
+			return bad
 		}
 	}
 }
@@ -306,7 +362,10 @@ func readLine(in *bufio.Reader) (line []byte, err error) {
 // done prints a commit that is on stable storage.
 func (c *call) done(r pawl.Receipt, change pawl.Change, number int, last []byte, whole bool) error {
 	if c.json {
-		return c.object(doneLine{r.Revision, r.FirstSeq, r.LastSeq, change.ID, r.Replayed, r.String(), number})
+		if err := c.object(doneLine{r.Revision, r.FirstSeq, r.LastSeq, change.ID, r.Replayed, r.String(), number}); err != nil {
+			return fmt.Errorf("revision %d is on stable storage, and was not printed: %w", r.Revision, err)
+		}
+		return nil
 	}
 	text := ""
 	switch {
@@ -320,6 +379,8 @@ func (c *call) done(r pawl.Receipt, change pawl.Change, number int, last []byte,
 	if r.Replayed {
 		text += "\tagain"
 	}
-	_, err := fmt.Fprintf(c.out, "%d\t%d\t%s\n", r.Revision, r.LastSeq, text)
-	return err
+	if _, err := fmt.Fprintf(c.out, "%d\t%d\t%s\n", r.Revision, r.LastSeq, text); err != nil {
+		return fmt.Errorf("revision %d is on stable storage, and was not printed: %w", r.Revision, err)
+	}
+	return nil
 }
