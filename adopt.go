@@ -60,7 +60,7 @@ func (d *desk) adopt(ctx context.Context, dec *Decision) (*Ruling, error) {
 	}
 	if f.state == nil || f.bad != nil {
 		e := *refusal
-		e.Cause = errors.Join(errorString("there is no whole state here that could be adopted"), e.Cause)
+		e.Cause, e.Hint = errors.Join(errorString("there is no whole state here that could be adopted"), e.Cause), hintNoState
 		return nil, &e
 	}
 	n, err := d.choose(dec)
@@ -154,6 +154,7 @@ func (d *desk) choose(dec *Decision) (int, error) {
 // weigh says what a chosen state loses and gains.
 func (r *Ruling) weigh(d *desk, chosen *state, last top, any bool) {
 	v := chosen.version()
+	r.Store = chosen.id.String()
 	if any {
 		r.LostFrom, r.LostTo = min(v.Revision+1, last.root.Revision), last.root.Revision
 		if f := d.found; last.root.Revision <= v.Revision && f.state != nil && f.state.id == chosen.id {
@@ -163,6 +164,13 @@ func (r *Ruling) weigh(d *desk, chosen *state, last top, any bool) {
 	if d.speak && d.trust.newest.store == chosen.id && v.Revision > r.Trusted.Revision {
 		if ok, err := chosen.holds(Version{r.Trusted.Revision, d.trust.newest.history}); ok && err == nil || r.Trusted == (Root{}) {
 			r.Gained = v.Revision - r.Trusted.Revision
+		}
+	}
+	if d.speak && d.trust.newest.store != chosen.id { // none of what that store had was ever in this one
+		t := &d.trust.newest
+		r.TrustedStore, r.LostFrom, r.LostTo = t.store.String(), 0, max(t.confirmed.Revision, t.pending.Revision)
+		if r.LostTo > 0 {
+			r.LostFrom = 1
 		}
 	}
 }

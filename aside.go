@@ -101,8 +101,9 @@ func (d *desk) trustAside() (string, error) {
 // makeAside opens quarantine/, or makes it.
 func (d *desk) makeAside() (*directory, error) {
 	q, err := d.dir.aside.make()
-	if notDir(err) {
-		err = &Error{Path: d.dir.aside.path(), Kind: ErrUnauthorized, Cause: err, Hint: hintAsideTaken}
+	var e *Error
+	if errors.As(err, &e) && e.Hint == hintFolderTaken {
+		e.Hint = hintAsideTaken
 	}
 	return q, err
 }
@@ -119,7 +120,8 @@ func (d *desk) copyAside(from *directory, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := d.makeAside(); err != nil {
+	q, err := d.makeAside()
+	if err != nil {
 		return "", err
 	}
 	hash := sha256.New()
@@ -128,8 +130,30 @@ func (d *desk) copyAside(from *directory, name string) (string, error) {
 			hash.Write(b)
 			return writeFull(to, b, at)
 		})
-	}}, func() string { return cut(name, maxName-17) + "-" + hex.EncodeToString(hash.Sum(nil)[:8]) })
+	}}, func() string {
+		sum := Digest(hash.Sum(nil))
+		return q.free(cut(name, maxName-17)+"-"+hex.EncodeToString(sum[:8]), sum)
+	})
 	return asideName + "/" + as, err
+}
+
+// free is a name in quarantine under which there is nothing, or the same bytes.
+func (q *directory) free(name string, sum Digest) string {
+	for try := 1; ; try++ {
+		as := numbered(name, try)
+		info, err := q.Lstat(as)
+		if errors.Is(err, fs.ErrNotExist) {
+			return as
+		}
+		if err == nil && info.Mode.IsRegular() {
+			if have, err := sumOf(q, as, info); err == nil && have == sum {
+				return as
+			}
+		}
+		if try == 1000 { // something else is wrong, and putting it there will say what
+			return as
+		}
+	}
 }
 
 // pieces reads the first n bytes of a file piece by piece.
@@ -369,7 +393,7 @@ func (d *desk) dispensable(in *folder, name string) error {
 	if in == nil && kept {
 		return notToBeMoved("%q is the store's own, and is never in the way", name)
 	}
-	if v, e := d.verdict(); e != nil || v == verdictRefuse {
+	if v, e := d.verdict(); e == nil && v == verdictRefuse || e != nil && !d.whole() {
 		return nil
 	}
 	needed := in == nil && name == bundleName
@@ -377,12 +401,21 @@ func (d *desk) dispensable(in *folder, name string) error {
 		needed = st.keptFiles()[name] != nil
 	}
 	if _, journal := journalEpoch(name); in == nil && journal {
-		needed = name == journalName(d.found.root.Epoch)
+		needed = name == journalName(d.found.root.Epoch) && (d.trust.newest.confirmed.Journal > 0 || d.trust.newest.pending.Journal > 0)
 	}
 	if needed {
 		return notToBeMoved("%q is part of the trusted state", name)
 	}
 	return nil
+}
+
+// whole says whether the confirmed state is there, beside what the store is refused for.
+func (d *desk) whole() bool {
+	if !d.speak || d.trust.newest.ending != "" || d.found.state == nil || d.found.bad != nil {
+		return false
+	}
+	_, ok := d.found.at(d.trust.newest.confirmed)
+	return ok
 }
 
 // cut shortens a name to so many bytes, between letters.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Change is what one commit does: any number of entries appended and parts replaced
@@ -28,6 +29,8 @@ type Change struct {
 	err     error
 	schema  uint32 // of the Store that makes it
 	program string
+
+	declares bool // it is one of a decision
 }
 
 // SetJSON puts a part that holds v as JSON. An error of encoding is kept, and
@@ -60,6 +63,12 @@ type prepared struct {
 	asked  []*segment // which segments that is about
 }
 
+// declares says whether an id is, or might be taken for, that of a commit by which a
+// decision goes on.
+func declares(id string) bool {
+	return (strings.HasPrefix(id, "adopt ") || strings.HasPrefix(id, "restore ")) && strings.Contains(id, " over ")
+}
+
 // prepare checks a change and copies what it holds. It needs no lock, so callers do
 // their hashing side by side.
 func (c *Change) prepare(l *Limits) (*prepared, error) {
@@ -75,6 +84,9 @@ func (c *Change) prepare(l *Limits) (*prepared, error) {
 	if c.ID != "" {
 		if err := checkID(c.ID); err != nil {
 			return nil, err
+		}
+		if !c.declares && declares(c.ID) {
+			return nil, invalid("id %q is one by which pawl says that history was given up", c.ID)
 		}
 	}
 	total := int64(0)

@@ -291,6 +291,21 @@ func TestDocsQuoteEachHint(t *testing.T) {
 	}
 }
 
+// Each section about a class of error says all that somebody who meets it has to know.
+func TestDocsSayWhatToDo(t *testing.T) {
+	sections := strings.Split(readDoc(t, "docs/operating.md"), "\n### `Err")[1:]
+	if len(sections) < 23 {
+		t.Fatalf("%d sections", len(sections))
+	}
+	for _, s := range sections {
+		s, _, _ = strings.Cut(s, "\n## ")
+		line := regexp.MustCompile(`(?m)^\*Touched:\* .+\. \*Look:\* .+\. \*Choices:\* .+\. \*Command:\* .+\.$`)
+		if name, _, _ := strings.Cut(s, "`"); len(line.FindAllString(s, -1)) != 1 {
+			t.Errorf("the section about Err%s does not say what was touched, how to look, the choices and the command", name)
+		}
+	}
+}
+
 // hintsIn are the texts of hints in a file: constants called hint…, what hintOS
 // returns, and what is assigned to a field Hint.
 func hintsIn(t *testing.T, path string) (hints []string) {

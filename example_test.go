@@ -190,6 +190,30 @@ func ExampleView_Entries() {
 	// 3 c, by revision 2
 }
 
+// The sizes of parts are known without reading them.
+func ExampleView_Size() {
+	defer scratch()()
+	ctx := context.Background()
+	store, err := pawl.Open(ctx, "session", "trust", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	change := pawl.Change{Put: map[string][]byte{"plan": []byte("1. look"), "transcript": make([]byte, 200_000)}}
+	if _, err := store.Commit(ctx, change); err != nil {
+		log.Fatal(err)
+	}
+
+	view := store.View()
+	for part := range view.Parts() {
+		size, _ := view.Size(part)
+		fmt.Println(part, size)
+	}
+	// Output:
+	// plan 7
+	// transcript 200000
+}
+
 // A receipt kept elsewhere, with a customer or in another system, tells later
 // whether its commit is still part of the history.
 func ExampleView_Contains() {

@@ -106,6 +106,9 @@ func (f *folder) made() (*directory, error) {
 			d, err = f.hold()
 		}
 	}
+	if notDir(err) {
+		return nil, &Error{Path: f.path(), Kind: ErrUnauthorized, Cause: err, Hint: hintFolderTaken}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func (d *desk) goOn(chosen *state, event string, last top) (*state, error) {
 		next.replaceHistory(append(next.sealed[:len(next.sealed):len(next.sealed)], gap), gap.end, nil, &d.opts.Limits)
 	}
 	v := chosen.version()
-	c := Change{ID: fmt.Sprintf("%s %d %s over %d %s", event, v.Revision, v.Digest, last.root.Revision, last.root.Digest)}
+	c := Change{declares: true, ID: fmt.Sprintf("%s %d %s over %d %s", event, v.Revision, v.Digest, last.root.Revision, last.root.Digest)}
 	p, err := c.prepare(&d.opts.Limits)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
@@ -31,10 +32,10 @@ type Report struct {
 	StoreID   string   `json:"store_id,omitempty"`
 	Sequence  uint64   `json:"sequence,omitempty"` // of the newest trust record
 	Confirmed Root     `json:"confirmed,omitzero"`
-	Pending   Root     `json:"pending,omitzero"`  // zero: no intent
-	Commits   []string `json:"commits,omitempty"` // ids that the intent names
-	Closed    bool     `json:"closed"`            // the last writer closed the store
-	CreatedAt string   `json:"created_at,omitempty"`
+	Pending   Root     `json:"pending,omitzero"`       // zero: no intent
+	Commits   []string `json:"commits,omitempty"`      // ids that the intent names
+	Closed    bool     `json:"closed"`                 // the last writer closed the store
+	CreatedAt string   `json:"created_at,omitempty"`   // where the store was when its trust file was made, as far as that fitted
 	Broken    int      `json:"broken_slots,omitempty"` // trust records that are not whole
 
 	Found   Root     `json:"found,omitzero"` // what the store directory holds, as far as it is whole
@@ -141,6 +142,9 @@ func (s *site) inspect() (*Report, error) {
 	rec := &t.newest
 	r.StoreID, r.Sequence, r.Confirmed, r.Pending = rec.store.String(), rec.sequence, rec.confirmed, rec.pending
 	r.Commits, r.Closed, r.CreatedAt, r.Broken = rec.ids, rec.closed, rec.path, len(t.broken)
+	if path, err := strconv.Unquote(rec.path); err == nil {
+		r.CreatedAt = path
+	}
 	if rec.ending != "" {
 		return r.refuse(fail("open", t.path(), ending(rec.ending))), nil
 	}
@@ -149,6 +153,12 @@ func (s *site) inspect() (*Report, error) {
 	}
 	if err := s.spelled(t.info); err != nil {
 		return r.refuse(fail("open", s.at.trust, err)), nil
+	}
+	if err := s.ownTrust(t.info, t.path(), "trust file"); err != nil {
+		return r.refuse(fail("open", t.path(), err)), nil
+	}
+	if err := s.locksFree(); err != nil {
+		return r.refuse(fail("open", s.at.dir, err)), nil
 	}
 	if storeErr != nil {
 		return r.refuse(fail("open", s.at.dir, storeErr)), nil
@@ -169,6 +179,23 @@ func (s *site) inspect() (*Report, error) {
 	}
 	r.Verdict = [...]string{verdictClean: "clean", verdictLanded: "landed", verdictNotLanded: "not landed"}[v]
 	return r, nil
+}
+
+// locksFree says whether there is nothing else where the lock files are, or will be.
+func (s *site) locksFree() error {
+	for _, l := range []struct {
+		in   *directory
+		name string
+	}{{s.trustDir, s.at.name + lockSuffix}, {s.dir, lockName}} {
+		if l.in == nil {
+			continue
+		}
+		info, err := l.in.Lstat(l.name)
+		if err == nil && !info.Mode.IsRegular() {
+			return lockTaken(filepath.Join(l.in.Path(), l.name), vfs.ErrNotRegular)
+		}
+	}
+	return nil
 }
 
 func (r *Report) refuse(e *Error) *Report {

@@ -85,7 +85,9 @@ func (k *keptFile) damaged(err error, d Damage) *Error {
 	switch {
 	case errors.As(err, &inner):
 		return fail("", k.path(), inner)
-	case errors.Is(err, fs.ErrNotExist) || notDir(err):
+	case notDir(err):
+		e.Cause, e.Hint = errors.Join(ErrMissing, err), hintFolderTaken
+	case errors.Is(err, fs.ErrNotExist):
 		e.Cause = errors.Join(ErrMissing, err)
 	case errors.Is(err, vfs.ErrNotRegular):
 	case errors.As(err, new(*fs.PathError)):

@@ -360,7 +360,7 @@ func TestSameNameFirstCommit(t *testing.T) {
 					if err := s.Close(); err != nil {
 						t.Fatal(err)
 					}
-					if r, err := pawl.Inspect(quick(), dir, "trust", nil); err != nil || r.CreatedAt != strconv.QuoteToASCII(dirs[0]) {
+					if r, err := pawl.Inspect(quick(), dir, "trust", nil); err != nil || r.CreatedAt != dirs[0] {
 						t.Errorf("an empty store: %+v, %v", r, err)
 					}
 				}

@@ -231,10 +231,18 @@ func (s *Store) takeLock(ctx context.Context, d *directory, name string, deadlin
 			err = &Error{Kind: ErrUnsupported, Hint: hintNoLock, Cause: errorString("two openers could both take the lock")}
 		}
 	}
+	if errors.Is(err, vfs.ErrNotRegular) {
+		return l, lockTaken(filepath.Join(d.Path(), name), err)
+	}
 	if err != nil {
 		return l, fail("", filepath.Join(d.Path(), name), err)
 	}
 	return l, nil
+}
+
+// lockTaken is the error for something that has the name of a lock file and is none.
+func lockTaken(path string, err error) *Error {
+	return &Error{Path: path, Kind: ErrUnauthorized, Cause: err, Hint: hintLockTaken}
 }
 
 func (t *trustFile) path() string { return filepath.Join(t.dir.Path(), t.name) }

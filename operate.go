@@ -39,13 +39,18 @@ type Ruling struct {
 	Chosen  Root    `json:"chosen,omitzero"`  // the state that was found or, in a backup, has no root of its own
 	From    Version `json:"from,omitzero"`    // its version
 
+	// The ids of the stores: that of the chosen state and, if it is another, that of which
+	// the trust file speaks.
+	Store        string `json:"store,omitempty"`
+	TrustedStore string `json:"trusted_store,omitempty"`
+
 	// What is trusted now. Version is that of From when nothing was given up; otherwise
 	// that of a new commit, whose id names From and what was given up for it.
 	Root    Root    `json:"root,omitzero"`
 	Version Version `json:"version,omitzero"`
 
 	// The commits that were trusted, or found, and are no part of the history any more;
-	// 0, 0: none. Their numbers are not used again. Gained tells how many there are that the
+	// 0, 0: none. With a TrustedStore they are those of that store. Else their numbers are not used again. Gained tells how many there are that the
 	// trust file had not confirmed.
 	LostFrom Revision `json:"lost_from,omitempty"`
 	LostTo   Revision `json:"lost_to,omitempty"`

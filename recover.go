@@ -393,7 +393,7 @@ func decide(t *trustRecord, f *found) (verdict, *Error) {
 		case relDamaged:
 			return refuse(t, f, ErrDamaged, f.damageHint(t))
 		default:
-			return refuse(t, f, ErrUnauthorized, hintUnauthorized)
+			return refuse(t, f, ErrUnauthorized, f.strangerHint(t))
 		}
 	}
 	if f.relationTo(t.store, t.pending, Digest{}, 0) == relSame {
@@ -441,18 +441,37 @@ func refuse(t *trustRecord, f *found, kind error, hint string) (verdict, *Error)
 }
 
 func (f *found) damageHint(t *trustRecord) string {
-	if f.bad == nil || t.confirmed.Journal > 0 {
+	switch {
+	case f.bad == nil:
 		return hintJournal
+	case t.confirmed.Journal > 0:
+		return hintWhole
 	}
 	return hintDamaged
 }
 
+// strangerHint is for a state that nothing explains. Where the confirmed one is there
+// beside what is not authorised, nothing need be lost.
+func (f *found) strangerHint(t *trustRecord) string {
+	_, ok := f.at(t.confirmed)
+	switch {
+	case !ok || f.state == nil || f.bad != nil || f.newest() != t.confirmed:
+		return hintUnauthorized
+	case f.culprit(t) == journalName(f.root.Epoch) && t.confirmed.Journal > 0:
+		return hintBeyond
+	}
+	return hintBeside
+}
+
 // culprit is the file that a refusal is about.
 func (f *found) culprit(t *trustRecord) string {
-	if f.state != nil && f.bad == nil && f.because(t) != nil {
-		return journalName(f.root.Epoch)
+	switch {
+	case f.state == nil || f.bad != nil || f.because(t) == nil:
+		return bundleName
+	case f.later != "" && f.walk.bad == nil && f.inPadding(t.confirmed) == nil && (f.journal == nil || f.journal.Mode.IsRegular()):
+		return f.later
 	}
-	return bundleName
+	return journalName(f.root.Epoch)
 }
 
 // because is what was seen that may explain a refusal; nil when the roots say it.

@@ -135,9 +135,11 @@ func (n *naming) lookThere(ctx context.Context) error {
 		n.there = n.trust
 		return nil
 	}
-	var err error
-	if n.newLock, err = n.takeLock(ctx, n.trustDir, n.to.name+lockSuffix, time.Now().Add(n.opts.LockWait)); err != nil {
-		return err
+	if !n.dry { // it may be a name that nothing will ever have
+		var err error
+		if n.newLock, err = n.takeLock(ctx, n.trustDir, n.to.name+lockSuffix, time.Now().Add(n.opts.LockWait)); err != nil {
+			return err
+		}
 	}
 	switch err := n.there.read(); {
 	case err == nil, n.there.newest.ending != "":

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
@@ -131,7 +132,30 @@ func (s *site) beforeLocks() error {
 	if err := s.unlike(); err != nil {
 		return err
 	}
+	if err := s.insideOut(); err != nil {
+		return err
+	}
 	return s.noTrust(file)
+}
+
+// insideOut refuses a store directory that is somebody's trust directory.
+func (s *site) insideOut() error {
+	if s.dir == nil {
+		return nil
+	}
+	names, err := s.dir.Names()
+	if err != nil {
+		return fail("", s.at.dir, err)
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, trustSuffix) {
+			continue
+		}
+		if t := (&trustFile{dir: s.dir, name: name}); t.read() == nil {
+			return &Error{Path: s.at.dir, Kind: ErrInsecure, Hint: hintSwapped, Cause: fmt.Errorf("the store directory holds the trust file %s", printable(name))}
+		}
+	}
+	return nil
 }
 
 // noTrust is the verdict on a store without a trust file.

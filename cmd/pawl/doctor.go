@@ -93,11 +93,21 @@ func (d *doctor) places(ctx context.Context, store, trust string, o *pawl.Option
 	o.MustExist = false
 	o.Allow = pawl.NetworkFS | pawl.SharedTrust // which have checks of their own
 	r, err := pawl.Inspect(ctx, store, trust, o)
+	if err == nil && r.Err == nil {
+		// The trust directory has a check of its own; the trust file has not.
+		if info, e := d.fsys.Lstat(r.Trust); e == nil {
+			if why := d.fsys.OthersCanWrite(info); why != "" {
+				d.say("permissions", "trust", "fail", "the trust file is "+why+": Open refuses it unless Allow has SharedTrust")
+			}
+		}
+	}
 	switch {
 	case errors.Is(err, pawl.ErrInsecure), errors.Is(err, pawl.ErrInvalid), errors.Is(err, pawl.ErrUnsupported):
 		d.say("places", "", "fail", err.Error())
 	case err != nil:
 		d.say("places", "", "fail", err.Error())
+	case errors.Is(r.Err, pawl.ErrInsecure):
+		d.say("places", "", "fail", r.Problem)
 	case r.Err != nil:
 		d.say("places", "", "warn", "there is a store that Open refuses; pawl status says more")
 	case r.Verdict == "create":

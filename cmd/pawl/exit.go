@@ -51,6 +51,7 @@ var codes = []struct {
 	{context.Canceled, 130, "interrupted"},
 	{syscall.ENOSPC, 40, "no space"},
 	{fs.ErrPermission, 41, "permission"},
+	{syscall.EROFS, 41, "permission"},
 	{pawl.ErrNotCommitted, 31, "not committed"},
 }
 

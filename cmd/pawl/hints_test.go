@@ -160,11 +160,100 @@ var ruins = []struct {
 			r.edit(filepath.Join(r.store, "bundle"), func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
 		},
 		byHand: func(r *ruin) { r.putBack(r.late, r.store) }},
-	{name: "bundle damaged", kind: pawl.ErrDamaged, cannot: []string{"adopt"}, // nothing whole is left
+	{name: "bundle damaged", kind: pawl.ErrDamaged,
 		spoil: func(r *ruin) {
 			r.edit(filepath.Join(r.store, "bundle"), func(b []byte) []byte { b[300] ^= 1; return b })
 		},
 		byHand: func(r *ruin) { r.putBack(r.late, r.store) }},
+	{name: "bundle and trust file damaged", kind: pawl.ErrTrustDamaged, cannot: []string{"adopt"}, // which says so
+		spoil: func(r *ruin) {
+			for _, path := range []string{r.trustFile(), filepath.Join(r.store, "bundle")} {
+				r.edit(path, func(b []byte) []byte { return bytes.Repeat([]byte("x"), len(b)) })
+			}
+			out, errs, code := r.run("", "adopt")
+			if code != 13 || strings.Contains(out+errs, "pawl adopt makes") || !strings.Contains(strings.Join(strings.Fields(errs), " "), "pawl restore FILE") {
+				r.t.Errorf("adopt: %d, %s%s", code, out, errs)
+			}
+		},
+		byHand: func(r *ruin) { r.putBack(r.late, r.store); r.putBack(r.late, r.trust) }},
+	{name: "a journal of a later bundle", kind: pawl.ErrUnauthorized,
+		spoil: func(r *ruin) {
+			r.file = "journal.000000000002"
+			r.edit(filepath.Join(r.store, "journal.000000000001"), func(b []byte) []byte {
+				if err := os.WriteFile(filepath.Join(r.store, r.file), b, 0o600); err != nil {
+					r.t.Fatal(err)
+				}
+				return b
+			})
+			if e := r.error([]string{"append"}); e == nil || filepath.Base(e.Path) != r.file {
+				r.t.Errorf("the path of the error: %+v", e)
+			}
+		},
+		byHand: func(r *ruin) {
+			r.must("", strings.Fields(r.typed("pawl adopt"))...)
+			if out := r.must("", "log"); strings.Count(out, "\n") != 3 {
+				r.t.Errorf("adopting what is there has lost something:\n%s", out)
+			}
+		}},
+	{name: "a file where the segments were", kind: pawl.ErrDamaged, say: []string{"verify"},
+		spoil: func(r *ruin) {
+			r.file = "segments"
+			r.must("", "compact", "--keep-last", "1")
+			r.must("", "backup", r.backup+".2")
+			r.backup += ".2"
+			r.late = filesOf(r.t, r.store, r.trust)
+			path := filepath.Join(r.store, "segments")
+			if err := errors.Join(os.RemoveAll(path), os.WriteFile(path, []byte("not a directory"), 0o600)); err != nil {
+				r.t.Fatal(err)
+			}
+		},
+		byHand: func(r *ruin) { r.putBack(r.late, r.store) }},
+	{name: "a directory where a lock was", kind: pawl.ErrUnauthorized,
+		spoil: func(r *ruin) {
+			path := filepath.Join(r.trust, "session.lock")
+			if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+				r.t.Fatal(err)
+			}
+			if _, errs, code := r.run("", "append"); code != 18 {
+				r.t.Errorf("append: %d, %s", code, errs)
+			}
+		},
+		byHand: func(r *ruin) {
+			if err := os.Rename(filepath.Join(r.trust, "session.lock"), filepath.Join(r.trust, "moved away")); err != nil {
+				r.t.Fatal(err)
+			}
+		}},
+	{name: "others can write to the trust file", kind: pawl.ErrInsecure,
+		spoil: func(r *ruin) {
+			if runtime.GOOS == "windows" {
+				r.t.Skip("modes say nothing there")
+			}
+			if err := os.Chmod(r.trustFile(), 0o666); err != nil {
+				r.t.Fatal(err)
+			}
+			if out, _, code := r.run("", "doctor"); code != exitUnfit || !strings.Contains(out, "the trust file is") {
+				r.t.Errorf("doctor: %d, %s", code, out)
+			}
+		},
+		byHand: func(r *ruin) {
+			if err := os.Chmod(r.trustFile(), 0o600); err != nil {
+				r.t.Fatal(err)
+			}
+		}},
+	{name: "the directories swapped, before there is a commit", kind: pawl.ErrInsecure,
+		spoil: func(r *ruin) {
+			r.putBack(nil, r.store)
+			r.putBack(nil, r.trust)
+			r.must("", "init")
+			r.store, r.trust = r.trust, r.store
+			if out, _, code := r.run("", "doctor"); code != exitUnfit {
+				r.t.Errorf("doctor: %d, %s", code, out)
+			}
+			if _, errs, code := r.run("", "init"); code != 24 {
+				r.t.Errorf("init: %d, %s", code, errs)
+			}
+		},
+		byHand: func(r *ruin) { r.store, r.trust = r.trust, r.store }},
 	{name: "journal damaged", kind: pawl.ErrDamaged,
 		spoil: func(r *ruin) {
 			r.edit(filepath.Join(r.store, "journal.000000000001"), func(b []byte) []byte { b[8192+50] ^= 1; return b })
@@ -213,6 +302,17 @@ var ruins = []struct {
 }
 
 var named = regexp.MustCompile(`pawl (--wait 30s|[a-z]+)( [A-Z]+)?`)
+
+// typed is what a command says to type, without the name of the program.
+func (r *ruin) typed(command string) string {
+	r.t.Helper()
+	_, errs, _ := r.run("", strings.Fields(command)[1:]...)
+	_, line, ok := strings.Cut(errs, "\n  pawl ")
+	if !ok {
+		r.t.Fatalf("%s does not say what to type: %s", command, errs)
+	}
+	return strings.ReplaceAll(strings.TrimSpace(line), "WHY", "as-the-hint-says")
+}
 
 // follow carries out a command that a hint names, with what it leaves open filled in.
 func (r *ruin) follow(command string) {

@@ -146,6 +146,9 @@ func (c *call) ruling(r *pawl.Ruling) {
 	if r.From != (pawl.Version{}) {
 		line("version", "%d\n%s", r.From.Revision, digestLine(r.From.Digest))
 	}
+	if r.TrustedStore != "" {
+		line("store", "%s, and the trust file speaks for\n%11s%s", r.Store, "", r.TrustedStore)
+	}
 	switch {
 	case r.LostTo == 0:
 		if r.Event == "adopt" || r.Event == "restore" {

@@ -1,0 +1,125 @@
+//go:build unix || windows
+
+package pawl_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/seed-5cdcd42d/pawl"
+	"github.com/seed-5cdcd42d/pawl/internal/testkit"
+)
+
+// What is in quarantine/ stays, also under the very name that pawl is about to use.
+func TestQuarantineNotWrittenOver(t *testing.T) {
+	for _, what := range []string{"file", "directory"} {
+		ctx := context.Background()
+		dir, trust := testkit.AgedDirs(t)
+		s := openStore(t, ctx, dir, trust, nil)
+		commits(t, s, 1, 3)
+		must(t, s.Close())
+		early := copyOf(t, trust)
+		s = openStore(t, ctx, dir, trust, nil)
+		commits(t, s, 4, 1)
+		must(t, s.Close())
+		early.putBack(t, trust)
+
+		// Where would it go?
+		twin := t.TempDir()
+		must(t, os.CopyFS(filepath.Join(twin, "session"), os.DirFS(dir)))
+		must(t, os.CopyFS(filepath.Join(twin, "trust"), os.DirFS(trust)))
+		must(t, os.Chmod(filepath.Join(twin, "trust"), 0o700))
+		dec := pawl.Decision{Digest: inspect(t, dir, trust, nil).Found.Digest, Reason: "the trust file is lost"}
+		r, err := pawl.Adopt(ctx, filepath.Join(twin, "session"), filepath.Join(twin, "trust"), &pawl.Options{Name: filepath.Base(dir)}, dec)
+		must(t, err)
+		must(t, os.Mkdir(filepath.Join(dir, "quarantine"), 0o700))
+		for _, as := range r.SetAside {
+			path := filepath.Join(dir, filepath.FromSlash(as))
+			if what == "directory" {
+				must(t, os.Mkdir(path, 0o700))
+			} else {
+				must(t, os.WriteFile(path, []byte("mine: "+as), 0o600))
+			}
+		}
+		before := copyOf(t, dir, trust)
+		got, err := pawl.Adopt(ctx, dir, trust, nil, dec)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		before.kept(t, dir, trust)
+		for i, as := range got.SetAside {
+			if as == r.SetAside[i] {
+				t.Errorf("%s: set aside as %s, which was there", what, as)
+			}
+		}
+	}
+}
+
+// What the trust file names is not moved away, also while the store is refused.
+func TestQuarantineLeavesTheTrustedState(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	s := openStore(t, ctx, dir, trust, nil)
+	commits(t, s, 1, 3)
+	must(t, s.Close())
+	journal := filepath.Join(dir, "journal.000000000001")
+	b, err := os.ReadFile(journal)
+	must(t, err)
+	b[len(b)-100] = 1
+	must(t, os.WriteFile(journal, b, 0o600))
+	r := inspect(t, dir, trust, nil)
+	if !errors.Is(r.Err, pawl.ErrUnauthorized) || !strings.Contains(r.Hint, "pawl adopt") || strings.Contains(r.Hint, "quarantine NAME") {
+		t.Fatalf("%v: %s", r.Err, r.Hint)
+	}
+	for _, name := range []string{"bundle", "journal.000000000001"} {
+		if _, err := pawl.Quarantine(ctx, dir, trust, nil, name, pawl.Decision{DryRun: true}); !errors.Is(err, pawl.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if r, err := pawl.Adopt(ctx, dir, trust, nil, pawl.Decision{Digest: r.Confirmed.Digest, Reason: "nothing is lost"}); err != nil || r.LostTo != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// A look at what a rename would do leaves nothing behind.
+func TestRenameDryRunLeavesNothing(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	s := openStore(t, ctx, dir, trust, nil)
+	commits(t, s, 1, 1)
+	must(t, s.Close())
+	before := testkit.Snapshot(t, trust)
+	if _, err := pawl.Rename(ctx, dir, trust, nil, filepath.Join(filepath.Dir(dir), "other"), "", pawl.Decision{DryRun: true}); err != nil {
+		t.Fatal(err)
+	}
+	for name := range testkit.Snapshot(t, trust) {
+		if _, ok := before[name]; !ok {
+			t.Errorf("%s is left", name)
+		}
+	}
+}
+
+// A commit cannot say that history was given up, and a reason says something.
+func TestOnlyDecisionsDeclare(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	s := openStore(t, ctx, dir, trust, nil)
+	defer s.Close()
+	r := commits(t, s, 1, 1)[0]
+	for _, event := range []string{"adopt", "restore"} {
+		id := event + " 1 " + r.Digest.String() + " over 9 " + r.Digest.String()
+		if _, err := s.Commit(ctx, pawl.Change{ID: id}); !errors.Is(err, pawl.ErrInvalid) || !errors.Is(err, pawl.ErrNotCommitted) {
+			t.Errorf("%s: %v", id, err)
+		}
+		if _, err := s.Commit(ctx, pawl.Change{ID: event + " the old one"}); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := pawl.Remove(ctx, dir, trust, nil, pawl.Decision{Digest: r.Digest, Reason: " \u00a0"}); !errors.Is(err, pawl.ErrInvalid) {
+		t.Error(err)
+	}
+}
