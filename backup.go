@@ -22,8 +22,9 @@ import (
 //	manifest.json      all of the above with size and SHA-256
 //
 // Headers say nothing that depends on when or where it was made, so the same state in the
-// same files gives the same bytes, and a reader makes those bytes again of what it reads:
-// one that differs anywhere, or ends early, is refused.
+// same files gives the same bytes. A reader accepts headers, order, filling and end only as
+// they are written, holds each file against the bundle, and the manifest against the files:
+// a backup that differs anywhere, or ends early, is refused.
 const (
 	manifestName  = "manifest.json"
 	backupVersion = 1
@@ -291,20 +292,12 @@ type unpacker func(name string, size int64, body io.Reader) error
 
 // readBackup reads a backup. Whether it is one is known only at the end.
 func readBackup(ctx context.Context, from io.Reader, l *Limits, each unpacker) (*backedUp, error) {
-	in, out, count := sha256.New(), sha256.New(), &counter{}
+	in, count := sha256.New(), &counter{}
 	all := io.TeeReader(bounded{ctx, from}, io.MultiWriter(in, count))
-	r, a := &tarReader{r: all}, newArchive(ctx, out)
+	// The manifest is made again of what is read.
+	r, a := &tarReader{r: all}, newArchive(ctx, io.Discard)
 	b := &backedUp{files: map[string]manifestFile{}, places: map[string]int64{}}
 	st, err := b.read(r, a, count, l, each)
-	if err == nil {
-		_, err = io.Copy(io.Discard, all) // to its end
-	}
-	if err == nil {
-		err = a.close(st)
-	}
-	if err == nil && !bytes.Equal(in.Sum(nil), out.Sum(nil)) {
-		err = errorString("it is not as Backup writes it: something in it was altered")
-	}
 	if err == nil {
 		for _, f := range a.manifest.Files {
 			b.files[f.Name] = f
@@ -438,8 +431,10 @@ func (b *backedUp) read(r *tarReader, a *archive, at *counter, l *Limits, each u
 	} else if !bytes.Equal(got, want) {
 		return nil, errorString("its manifest is not that of its files")
 	}
-	if _, err := r.next(); err != io.EOF {
-		return nil, errors.Join(errorString("something follows the manifest"), err)
+	if _, err := r.next(); err == nil {
+		return nil, errorString("a file follows the manifest")
+	} else if err != io.EOF {
+		return nil, err
 	}
 	return st, nil
 }

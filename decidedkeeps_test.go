@@ -8,10 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/seed-5cdcd42d/pawl"
+	"github.com/seed-5cdcd42d/pawl/internal/faultfs"
 	"github.com/seed-5cdcd42d/pawl/internal/testkit"
+	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
 
 // What is in quarantine/ stays, also under the very name that pawl is about to use.
@@ -122,4 +125,43 @@ func TestOnlyDecisionsDeclare(t *testing.T) {
 	if _, err := pawl.Remove(ctx, dir, trust, nil, pawl.Decision{Digest: r.Digest, Reason: " \u00a0"}); !errors.Is(err, pawl.ErrInvalid) {
 		t.Error(err)
 	}
+}
+
+// A decision whose last step fails after the new state is in place is what Open goes on
+// from: its intent names both.
+func TestDecisionLands(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	s := openStore(t, ctx, dir, trust, nil)
+	commits(t, s, 1, 3)
+	must(t, s.Close())
+	early := copyOf(t, dir)
+	s = openStore(t, ctx, dir, trust, nil)
+	commits(t, s, 4, 3)
+	must(t, s.Close())
+	early.putBack(t, dir)
+	dec := pawl.Decision{Digest: inspect(t, dir, trust, nil).Found.Digest, Reason: "the newer copy is lost"}
+
+	machine := faultfs.New(vfs.OS(), filepath.Dir(dir))
+	inPlace := false
+	machine.Set(func(c faultfs.Call) faultfs.Action {
+		if c.Op == "Rename" && strings.HasSuffix(c.Detail, "bundle") {
+			inPlace = true
+		}
+		if inPlace && c.Op == "Rename" && strings.HasSuffix(c.Detail, ".trust") {
+			return faultfs.Action{Err: syscall.EIO}
+		}
+		return faultfs.Action{}
+	})
+	if _, err := pawl.Adopt(machine.Context(ctx), dir, trust, nil, dec); err == nil || !inPlace {
+		t.Fatalf("nothing failed: %v, in place: %v", err, inPlace)
+	}
+	if r := inspect(t, dir, trust, nil); r.Verdict != "landed" || r.Pending.Revision != 7 || r.Confirmed.Revision != 6 {
+		t.Fatalf("%s, %v: %+v", r.Verdict, r.Err, r.Pending)
+	}
+	s = openStore(t, ctx, dir, trust, nil)
+	if rev := s.View().Version().Revision; rev != 7 {
+		t.Errorf("revision %d", rev)
+	}
+	must(t, s.Close())
 }

@@ -207,11 +207,11 @@ func ExampleView_Size() {
 	view := store.View()
 	for part := range view.Parts() {
 		size, _ := view.Size(part)
-		fmt.Println(part, size)
+		fmt.Println(part, size, "in a file of its own:", size > store.Limits().Inline)
 	}
 	// Output:
-	// plan 7
-	// transcript 200000
+	// plan 7 in a file of its own: false
+	// transcript 200000 in a file of its own: true
 }
 
 // A receipt kept elsewhere, with a customer or in another system, tells later

@@ -196,3 +196,6 @@ func (s *Store) reopenJournal() error {
 // Shared reports whether the store was opened with Options.Shared: then others may change it
 // between two calls.
 func (s *Store) Shared() bool { return s.opts.Shared }
+
+// Limits returns the limits in force: Options.Limits, with the defaults filled in.
+func (s *Store) Limits() Limits { return s.opts.Limits }

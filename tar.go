@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -114,13 +115,19 @@ type tarReader struct {
 	pad  int64
 }
 
-// next finds the next file; io.EOF: the end of the stream was read.
+// next finds the next file; io.EOF: the end of the stream was read, and nothing follows.
 func (t *tarReader) next() (tarHead, error) {
-	if _, err := io.CopyN(io.Discard, t.r, t.left+t.pad); err != nil {
+	b := make([]byte, tarBlock)
+	if _, err := io.CopyN(io.Discard, t.r, t.left); err != nil {
 		return tarHead{}, noEnd(err)
 	}
+	if _, err := io.ReadFull(t.r, b[:t.pad]); err != nil {
+		return tarHead{}, noEnd(err)
+	}
+	if !bytes.Equal(b[:t.pad], make([]byte, t.pad)) {
+		return tarHead{}, errorString("there is something between two of its files")
+	}
 	t.left, t.pad = 0, 0
-	b := make([]byte, tarBlock)
 	if _, err := io.ReadFull(t.r, b); err != nil {
 		return tarHead{}, noEnd(err)
 	}
@@ -131,6 +138,12 @@ func (t *tarReader) next() (tarHead, error) {
 	}
 	if _, err := io.ReadFull(t.r, b); err != nil {
 		return tarHead{}, noEnd(err)
+	}
+	if !bytes.Equal(b, make([]byte, tarBlock)) {
+		return tarHead{}, errorString("its end is not that of a tar file")
+	}
+	if n, err := io.Copy(io.Discard, t.r); err != nil || n > 0 {
+		return tarHead{}, errors.Join(errorString("something follows its end"), err)
 	}
 	return tarHead{}, io.EOF
 }

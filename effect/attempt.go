@@ -99,23 +99,44 @@ func begin(ctx context.Context, s *pawl.Store, key string, r Request, now look) 
 		return nil, err
 	}
 	identity, _ := identify(scheme, key, r)
-	return &record{
+	fresh := &record{
 		Type: recordType, Scheme: scheme, Digest: identity, Key: key, Destination: r.Destination, Body: append([]byte{}, r.Body...),
 		Order: uint64(now.seq), Epoch: 1,
-	}, nil
+	}
+	return fresh, fresh.roomIn(s.Limits())
+}
+
+// moveRoom is what a record needs to grow: all fields at their longest, but for the text of
+// an error, which a transition can do without. And entryRoom is for the entry beside it.
+const (
+	moveRoom  = 512
+	entryRoom = 2048
+)
+
+// roomIn refuses an effect that could be recorded, and then not be moved.
+func (r *record) roomIn(l pawl.Limits) error {
+	b, err := r.encode()
+	if err != nil {
+		return err
+	}
+	if most := min(l.Part, l.Commit-entryRoom) - moveRoom; int64(len(b)) > most {
+		return fmt.Errorf("%w: its record has %d bytes, and Limits.Part and Limits.Commit leave room for %d", pawl.ErrTooLarge, len(b), max(most, 0))
+	}
+	return nil
 }
 
 // decide is all that is decided about an effect that is not settled, from its record.
 func (c *carrier) decide(now look, asked bool) (to step, until time.Time, m *move) {
 	r := now.record
 	m = &move{next: *r}
-	waits := c.delay != nil && r.NotBefore.After(now.at)
+	waits := c.delay != nil && r.waits(now.at)
 	switch r.State {
 	case Queued, Failed, Released:
 		if waits {
 			return stepWait, r.NotBefore, nil
 		}
-		// A release is the permission for one attempt, and says nothing of those before.
+		// A release is the permission for one attempt, and says nothing of those before. It is
+		// used up by this.
 		m.name, m.next.Doubt = "start", r.Doubt || r.State == Released
 		return stepRun, until, m
 	case Started:
@@ -144,6 +165,10 @@ func (c *carrier) decide(now look, asked bool) (to step, until time.Time, m *mov
 	}
 	return stepStuck, until, nil
 }
+
+// waits says that the next attempt is to be later. A record that was written under a clock
+// that is no more does not say when.
+func (r *record) waits(at time.Time) bool { return r.NotBefore.After(at) && !r.Since.After(at) }
 
 // ahead says that a record was written under a clock that is no more: its lease says nothing.
 func (r *record) ahead(at time.Time) bool {
@@ -175,10 +200,32 @@ func (a answer) read() {
 }
 
 // known returns what an error is known to say; nil when the outcome is open.
-func (a answer) known() *failure {
-	var f *failure
-	if errors.As(a.err, &f) {
-		return f
+func (a answer) known() *failure { return certain(a.err) }
+
+// certain finds the mark of NotDone or Permanent. Of several errors in one each has to have
+// one: what the others are about may have happened.
+func certain(err error) *failure {
+	switch e := err.(type) {
+	case *failure:
+		return e
+	case interface{ Unwrap() error }:
+		return certain(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		all := &failure{err: err, permanent: true}
+		some := false
+		for _, one := range e.Unwrap() {
+			if one == nil {
+				continue
+			}
+			f := certain(one)
+			if f == nil {
+				return nil
+			}
+			some, all.permanent = true, all.permanent && f.permanent
+		}
+		if some {
+			return all
+		}
 	}
 	return nil
 }
@@ -210,11 +257,17 @@ func (c *carrier) conclude(ctx context.Context, about *record, a answer) (*recor
 			}
 			return m, nil
 		})
-		if err == nil || !errors.Is(err, pawl.ErrLocked) || try == lockTries {
+		if err == nil || !passing(err) || try == lockTries {
 			return r, err
 		}
 		time.Sleep(lockPause << try) // what is known now is not to be lost for that
 	}
+}
+
+// passing says that the store may take later what it has certainly not taken now: others
+// hold it, or the disk is full for a moment.
+func passing(err error) bool {
+	return errors.Is(err, pawl.ErrNotCommitted) && !errors.Is(err, pawl.ErrTooLarge) && !errors.Is(err, pawl.ErrClosed) && !errors.Is(err, pawl.ErrStale)
 }
 
 // judge is the transition that follows from an answer; nil when none does.
@@ -255,7 +308,7 @@ func (c *carrier) judge(now look, a answer, wait time.Duration) *move {
 	return m
 }
 
-// How often what an attempt came to is written down where others hold the store, and between
+// How often what an attempt came to is written down where the store does not take it, and between
 // two times a pause that doubles: some seconds in all, besides what Options.LockWait adds.
 const (
 	lockTries = 8

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/seed-5cdcd42d/pawl"
@@ -59,6 +60,10 @@ func Do[T any](ctx context.Context, s *pawl.Store, key string, r Request, fn Fun
 	if o == nil {
 		o = &Options[T]{}
 	}
+	if t := reflect.TypeFor[T](); t.Kind() == reflect.Interface && t.NumMethod() > 0 {
+		return zero, &Error{Op: "do", Key: key, Destination: r.Destination, Kind: pawl.ErrInvalid,
+			Cause: fmt.Errorf("a result cannot be read as %v, which does not say what it is", t)}
+	}
 	b, err := do(ctx, carrier{store: s, do: encoded(fn), settle: encoded(o.Settle), idempotent: o.Idempotent, timeout: o.Timeout}, key, r)
 	if err != nil {
 		e, ok := err.(*Error) // and not one in it: the cause of ctx may be the error of another Do
@@ -73,7 +78,9 @@ func Do[T any](ctx context.Context, s *pawl.Store, key string, r Request, fn Fun
 		return zero, nil // a handler, or an operator, that had nothing to say
 	}
 	if err := json.Unmarshal(b, &result); err != nil {
-		return zero, &Error{Op: "do", Key: key, Destination: r.Destination, State: Done, Cause: fmt.Errorf("the recorded result is not of type %T: %w", result, err)}
+		identity, _ := identify(scheme, key, r)
+		return zero, &Error{Op: "do", Key: key, Destination: r.Destination, Digest: identity, State: Done, Kind: ErrResult,
+			Cause: fmt.Errorf("it is no %v: %w", reflect.TypeFor[T](), err)}
 	}
 	return result, nil
 }
@@ -115,19 +122,22 @@ func do(ctx context.Context, c carrier, key string, r Request) ([]byte, error) {
 		return nil, fmt.Errorf("%w: the function calls Do with its own key", pawl.ErrInvalid)
 	}
 	release, err := hold(ctx, c.store, key)
+	if err == errLeft {
+		return c.standing(ctx, key, r, err)
+	}
 	if err != nil {
-		return nil, err
+		return nil, c.doubt(key, err)
 	}
 	defer release()
 	// What is settled needs no turn. A store that is in doubt is settled below, first.
 	if end, err := settled(ctx, c.store, key); !errors.Is(err, pawl.ErrInDoubt) && (err != nil || end != nil) {
-		return ended(end, err, key, r, nil)
+		return ended(end, c.doubt(key, err), key, r, nil)
 	}
 	var said error // by Settle
 	for asked := false; ; {
 		to, until, now, err := c.next(ctx, key, &r, asked)
 		if err != nil {
-			return nil, err
+			return nil, c.doubt(key, err)
 		}
 		switch to {
 		case stepGone:
@@ -153,6 +163,41 @@ func do(ctx context.Context, c carrier, key string, r Request) ([]byte, error) {
 			return c.once(ctx, now, key, r)
 		}
 	}
+}
+
+// standing is what Do returns without its turn.
+func (c *carrier) standing(ctx context.Context, key string, r Request, cause error) ([]byte, error) {
+	if end, err := settled(ctx, c.store, key); err != nil || end != nil {
+		return ended(end, err, key, r, nil)
+	}
+	rec, err := load(c.store.View(), key)
+	switch {
+	case err != nil:
+		return nil, err
+	case rec == nil:
+		return nil, &Error{Kind: ErrUnsettled, Cause: cause}
+	}
+	if err := same(rec.Scheme, rec.Digest, key, r); err != nil {
+		return nil, err
+	}
+	return nil, rec.error(ErrUnsettled, cause)
+}
+
+// doubt adds to an error of the store that the effect had begun before.
+func (c *carrier) doubt(key string, err error) error {
+	if err == nil {
+		return nil
+	}
+	cause := err
+	if own, ok := err.(*Error); ok {
+		if cause = own.Cause; own.Kind != nil {
+			return err
+		}
+	}
+	if r, e := load(c.store.View(), key); e == nil && r != nil && (r.State == Started || r.State == Parked) {
+		return r.error(ErrUnsettled, cause)
+	}
+	return err
 }
 
 // once makes the attempt that has begun, and returns what Do returns.

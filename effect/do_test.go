@@ -114,6 +114,16 @@ func (s *site) state(key string) string {
 	return last
 }
 
+// find is an unsettled effect.
+func (s *site) find(key string) (found effect.Effect) {
+	for e := range effect.Unsettled(s.store.View()) {
+		if e.Key == key {
+			found = e
+		}
+	}
+	return found
+}
+
 // digest is the identity of an unsettled effect.
 func (s *site) digest(key string) pawl.Digest {
 	s.t.Helper()

@@ -204,48 +204,64 @@ func TestBothAskSettle(t *testing.T) {
 	}
 }
 
-// That it happened is written down, whichever attempt says so, and however short of space
-// the record is, or busy the store.
-func TestResultIsNotLost(t *testing.T) {
-	s := newSite(t, nil)
-	box := effect.NewOutbox(s.store, nil)
-	if err := s.enqueue(box, "mail a"); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(s.ctx, 10*time.Second)
-	defer cancel()
-	first, second := make(chan int), make(chan int)
-	_ = box.Run(ctx, map[string]effect.Handler{"mail": {Idempotent: true, Timeout: 50 * time.Millisecond, Backoff: func(int) time.Duration { return 0 },
-		Run: func(ctx context.Context, c effect.Call) ([]byte, error) {
-			if c.Attempt == 1 {
-				<-second
-				defer close(first)
-				return []byte("the receipt"), nil
+// That it happened is written down, however late the function returns. Until it has, nothing
+// in this process begins beside it: not what may be repeated, and not what was released.
+func TestHungFunction(t *testing.T) {
+	for _, idempotent := range []bool{true, false} {
+		s := newSite(t, nil)
+		box := effect.NewOutbox(s.store, nil)
+		if err := s.enqueue(box, "mail a"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+		var calls atomic.Int64
+		goOn, ended := make(chan int), make(chan error)
+		go func() {
+			ended <- box.Run(ctx, map[string]effect.Handler{"mail": {Idempotent: idempotent, Timeout: 20 * time.Millisecond, Backoff: func(int) time.Duration { return 0 },
+				Run: func(context.Context, effect.Call) ([]byte, error) {
+					calls.Add(1)
+					<-goOn
+					return []byte("the receipt"), nil
+				}}})
+		}()
+		given := func() bool { return !strings.HasPrefix(s.state("mail a"), "queued") && s.find("mail a").Runner == "" }
+		for !given() {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(100 * time.Millisecond) // in which many attempts could begin
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%d calls at a time", n)
+		}
+		a := &answers{}
+		if _, err := effect.Do(s.ctx, s.store, "mail a", requestOf("mail a"), a.do, &effect.Options[string]{Idempotent: true}); !errors.Is(err, effect.ErrUnsettled) || len(a.calls) != 0 {
+			t.Errorf("Do beside it: %v", err)
+		}
+		d := effect.Decision{Digest: s.digest("mail a"), Epoch: 1, By: "me", Reason: "x"}
+		if err := effect.Release(s.ctx, s.store, d); !errors.Is(err, effect.ErrRefused) {
+			t.Errorf("Release beside it: %v", err)
+		}
+		close(goOn)
+		for s.state("mail a") != "settled" {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for e, err := range effect.Settled(s.store.View()) {
+			if err != nil || e.To != effect.Done || string(e.Result) != "the receipt" {
+				t.Errorf("%+v, %v", e, err)
 			}
-			if c.Attempt == 2 {
-				close(second)
-			}
-			<-first
-			for range 1000 {
-				if s.state("mail a") == "settled" {
-					break
-				}
-				time.Sleep(time.Millisecond)
-			}
-			cancel()
-			return nil, effect.Permanent(errors.New("409: in progress"))
-		}}})
-	n := 0
-	for e, err := range effect.Settled(s.store.View()) {
-		if n++; err != nil || e.To != effect.Done || string(e.Result) != "the receipt" {
-			t.Errorf("%+v, %v", e, err)
+		}
+		if n := calls.Load(); n != 1 {
+			t.Errorf("%d calls", n)
 		}
 	}
-	if n != 1 {
-		t.Errorf("%d effects are settled, and it is %s", n, s.state("mail a"))
-	}
+}
 
-	small := newSite(t, &pawl.Options{Limits: pawl.Limits{Part: 2000}})
+// What is known is written down, however short of space the record is, or busy the store.
+func TestResultIsNotLost(t *testing.T) {
+	small := newSite(t, &pawl.Options{Limits: pawl.Limits{Part: 2100}})
 	r := effect.Request{Destination: "mail", Body: bytes.Repeat([]byte("x"), 900)}
 	_, err := effect.Do(small.ctx, small.store, "k", r, func(context.Context, effect.Call) (string, error) {
 		return "", effect.NotDone(errors.New(strings.Repeat("<", 999)))
@@ -306,7 +322,8 @@ func TestEnqueueAndDelete(t *testing.T) {
 		for part := range v.Parts() {
 			c.Delete = append(c.Delete, part)
 		}
-		return c, box.Enqueue(s.ctx, v, &c, "mail a", effect.Request{Destination: "mail", Body: []byte("mail a")})
+		err := box.Enqueue(s.ctx, v, &c, "mail a", effect.Request{Destination: "mail", Body: []byte("mail a")})
+		return c, err
 	})
 	if !errors.Is(err, pawl.ErrInvalid) {
 		t.Error(err)

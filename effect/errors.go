@@ -19,6 +19,11 @@ var (
 	// Cancel; where Idempotent allows it, the next call carries it out again.
 	ErrUnsettled = errors.New("it was begun, and whether it happened is not known")
 
+	// ErrResult: the effect happened, and its recorded result cannot be read as what is
+	// asked for: another type was recorded, or a handler or an operator gave one that is no
+	// JSON. Events has its bytes.
+	ErrResult = errors.New("it is done, and its recorded result is not of the type that is asked for")
+
 	// ErrNotDone: the attempt certainly had no effect, and neither had one before. It is
 	// in the store, and the next call of Do makes the next attempt.
 	ErrNotDone = errors.New("it certainly did not happen")
@@ -81,7 +86,31 @@ func (e *Error) Error() string {
 	if e.Cause != nil {
 		fmt.Fprintf(&b, ": %s", oneLine(e.Cause.Error()))
 	}
+	if hint := e.Hint(); hint != "" {
+		fmt.Fprintf(&b, ". %s", hint)
+	}
 	return b.String()
+}
+
+// Hint says what to do about it; "" where the error says so.
+func (e *Error) Hint() string {
+	switch {
+	case e.Kind == ErrUnsettled && e.State == Parked:
+		return "Find out whether it happened; then release, resolve or cancel it: pawl effects shows how it is called"
+	case e.Kind == ErrUnsettled:
+		return "Do the same again: it is decided then, or parked"
+	case e.Kind == ErrResult:
+		return "Ask for the type that was recorded: pawl effects show has the result"
+	case e.Kind == ErrNotDone:
+		return "Do the same again, when the cause is gone"
+	case e.Kind == ErrKeyReused:
+		return "Use a new key for a new request"
+	case e.Kind == ErrUnknown:
+		return "Nothing was done with it: pawl effects and pawl cat show what there is"
+	case e.Kind == ErrNotFound || e.Kind == ErrRefused:
+		return "Look at it again: pawl effects"
+	}
+	return ""
 }
 
 func (e *Error) Unwrap() []error {
@@ -99,7 +128,7 @@ func (e *Error) Unwrap() []error {
 // returns the error of another Do has not said with it that it did nothing itself.
 type contained struct{ err error }
 
-var kinds = []error{ErrUnsettled, ErrNotDone, ErrFailed, ErrCancelled, ErrKeyReused, ErrUnknown, ErrNotFound, ErrRefused, pawl.ErrForgotten}
+var kinds = []error{ErrUnsettled, ErrResult, ErrNotDone, ErrFailed, ErrCancelled, ErrKeyReused, ErrUnknown, ErrNotFound, ErrRefused, pawl.ErrForgotten}
 
 func (c contained) Error() string { return c.err.Error() }
 
@@ -151,7 +180,7 @@ func (f *failure) Unwrap() error { return f.err }
 // NotDone marks an error of a function, or the answer of a Settle: it certainly did not
 // happen, and nothing that is still under way can make it happen. So it may be tried
 // again. A connection that was refused is such an error; a time-out is not. err may be
-// nil.
+// nil. The mark may be wrapped; of several errors in one, as by errors.Join, each needs one.
 //
 // Without such a mark every error leaves it open whether it happened.
 func NotDone(err error) error { return mark(err, false) }

@@ -36,6 +36,9 @@ type Event struct {
 	Result      []byte      `json:"result,omitempty"`
 }
 
+// Part is the name of the part in which the effect is until it is settled.
+func (e Event) Part() string { return partOf(e.Key) }
+
 // decodeEvent accepts the entry of a transition that the table has, and nothing else.
 func decodeEvent(b []byte) (*Event, error) {
 	var e Event

@@ -87,7 +87,8 @@ func ExampleOutbox() {
 	_, err := store.Update(ctx, "order-17", func(v pawl.View) (pawl.Change, error) {
 		var c pawl.Change
 		c.SetJSON("order-17.json", "two chairs")
-		return c, box.Enqueue(ctx, v, &c, "order-17/mail", effect.Request{Destination: "mail", Body: []byte("two chairs")})
+		err := box.Enqueue(ctx, v, &c, "order-17/mail", effect.Request{Destination: "mail", Body: []byte("two chairs")})
+		return c, err
 	})
 	if err != nil {
 		log.Fatal(err)

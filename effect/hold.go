@@ -19,7 +19,11 @@ type holdKey struct {
 type holdState struct {
 	turn chan struct{} // holds one token while somebody has it
 	want int           // who has it or waits for it
+	left chan struct{} // closed: the function of who has it was given up, and has not returned
 }
+
+// errLeft is the error for an effect of which a call is under way that nobody waits for.
+var errLeft = errors.New("an attempt that was given up has not returned yet, in this process")
 
 var holds = struct {
 	sync.Mutex
@@ -33,7 +37,7 @@ func (k holdKey) enter(waits bool) *holdState {
 	defer holds.Unlock()
 	h := holds.m[k]
 	if h == nil {
-		h = &holdState{turn: make(chan struct{}, 1)}
+		h = &holdState{turn: make(chan struct{}, 1), left: make(chan struct{})}
 		holds.m[k] = h
 	} else if !waits {
 		return nil
@@ -50,7 +54,16 @@ func (k holdKey) leave(h *holdState) {
 	}
 }
 
-// hold waits for its turn with an effect; release gives it up.
+// abandon says of an effect that whoever has it does not know when that will end. Nobody
+// waits for it then.
+func abandon(s *pawl.Store, key string) {
+	holds.Lock()
+	defer holds.Unlock()
+	close(holds.m[holdKey{s, key}].left)
+}
+
+// hold waits for its turn with an effect; release gives it up. errLeft: nobody knows when
+// that would be.
 func hold(ctx context.Context, s *pawl.Store, key string) (release func(), err error) {
 	k := holdKey{s, key}
 	return k.wait(ctx, k.enter(true))
@@ -77,6 +90,9 @@ func (k holdKey) wait(ctx context.Context, h *holdState) (release func(), err er
 	select {
 	case h.turn <- struct{}{}:
 		return sync.OnceFunc(func() { <-h.turn; k.leave(h) }), nil
+	case <-h.left:
+		k.leave(h)
+		return nil, errLeft
 	case <-ctx.Done():
 		k.leave(h)
 		return nil, ctxError(ctx)

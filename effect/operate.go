@@ -1,6 +1,7 @@
 package effect
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -80,7 +81,7 @@ func Find(v pawl.View, digest pawl.Digest) (Effect, bool) {
 func ParseDigest(s string) (d pawl.Digest, err error) {
 	b, err := hex.DecodeString(strings.TrimPrefix(s, "sha256:"))
 	if err != nil || copy(d[:], b) != len(d) || len(b) != len(d) || strings.ToLower(s) != s {
-		return pawl.Digest{}, fmt.Errorf("%w: %.80q is not the digest of an effect: 64 lower-case hexadecimal digits", pawl.ErrInvalid, s)
+		return pawl.Digest{}, &Error{Op: "parse digest", Kind: pawl.ErrInvalid, Cause: fmt.Errorf("%.80q is not the digest of an effect: 64 lower-case hexadecimal digits", s)}
 	}
 	return d, nil
 }
@@ -96,9 +97,45 @@ type Decision struct {
 	By, Reason string // who, and why: for the history
 }
 
+// missing is the error for a digest that no unsettled effect has.
+func missing(v pawl.View, digest pawl.Digest) error {
+	var last *Event
+	for e, err := range Events(v, digest) {
+		if err != nil {
+			return err
+		}
+		last = &e
+	}
+	if last == nil || last.Settled {
+		return &Error{Kind: ErrNotFound}
+	}
+	return &Error{Key: last.Key, Destination: last.Destination, Kind: ErrUnknown, Cause: fmt.Errorf("part %s is not what the history says", last.Part())}
+}
+
+// KeepUnsettled is for pawl.Policy.Keep: it keeps the entries of all effects that are not
+// settled, and so who has decided what about them. Those of settled ones may go. It looks at
+// the store when it is first asked, and is for one call of Compact.
+func KeepUnsettled(s *pawl.Store) func(pawl.Entry) bool {
+	var parts map[string]bool
+	return func(entry pawl.Entry) bool {
+		if parts == nil {
+			parts = map[string]bool{}
+			for part := range s.View().Parts() {
+				parts[part] = strings.HasPrefix(part, partPrefix)
+			}
+		}
+		if !bytes.HasPrefix(entry.Data, eventStart) {
+			return false
+		}
+		e, err := decodeEvent(entry.Data)
+		return err == nil && parts[e.Part()]
+	}
+}
+
 // Release allows exactly one more attempt of a parked effect, whoever makes it, Do or an
 // Outbox. When it returns nil, that is on stable storage, with an entry that says who and
-// why, and the epoch is one more: a second release at the same epoch is refused.
+// why, and the epoch is one more: a second release at the same epoch is refused. One that is
+// begun is used up, also when its context ends before the function is called.
 //
 // ErrRefused says that it is not parked, or at another epoch; ErrNotFound that there is no
 // unsettled effect of this digest. Nothing has changed then. One that was begun by a process
@@ -151,12 +188,15 @@ func operate(ctx context.Context, s *pawl.Store, op string, d Decision, result [
 		return err
 	}
 	if key == "" {
-		return &Error{Kind: ErrNotFound}
+		return missing(s.View(), d.Digest)
 	}
 	if ctx.Value(carrying{s, key}) != nil {
 		return &Error{Key: key, Kind: ErrRefused, Cause: errors.New("it is being carried out by the caller")}
 	}
 	release, err := hold(ctx, s, key) // nobody in this process carries it out
+	if err == errLeft {
+		return &Error{Key: key, Kind: ErrRefused, Cause: err}
+	}
 	if err != nil {
 		return err
 	}

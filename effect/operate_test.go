@@ -351,7 +351,7 @@ func TestDamagedPartBlocksItself(t *testing.T) {
 		t.Errorf("the damaged one: %v", err)
 	}
 	d := effect.Decision{Digest: bad, Epoch: 1, By: "me", Reason: "x"}
-	if err := effect.Release(s.ctx, s.store, d); !errors.Is(err, effect.ErrNotFound) {
+	if err := effect.Release(s.ctx, s.store, d); !errors.Is(err, effect.ErrUnknown) {
 		t.Errorf("the damaged one: %v", err)
 	}
 	d.Digest = s.digest("m good")

@@ -145,7 +145,8 @@ func TestEnqueue(t *testing.T) {
 		if err := o.Enqueue(s.ctx, v, &c, "two", mail); err != nil {
 			return c, err
 		}
-		return c, o.Enqueue(s.ctx, v, &c, "two", effect.Request{Destination: "post"})
+		err := o.Enqueue(s.ctx, v, &c, "two", effect.Request{Destination: "post"})
+		return c, err
 	})
 	if !errors.Is(err, effect.ErrKeyReused) {
 		t.Errorf("two requests: %v", err)

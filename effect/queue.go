@@ -18,13 +18,16 @@ type item struct {
 	*record
 	due     time.Time // not before
 	asks    int       // how often Settle was asked, or the store said no, in a row
+	turn    int
 	running bool
 }
 
-// lane is what waits for one destination, in the order in which it came.
+// lane is what waits for one destination, in the order in which it came: enqueued for the
+// first time, or back from an attempt that has not settled it.
 type lane struct {
 	slots int // that are free
 	items []*item
+	turn  int // of those that come now
 }
 
 // refresh brings the items up to a view, or to what the store itself has seen by now.
@@ -100,10 +103,14 @@ func (r *runner) reload(part string, v pawl.View) {
 		return
 	}
 	it := &item{part: part, record: rec}
+	if l := r.lanes[rec.Destination]; l != nil {
+		it.turn = l.turn
+	}
 	if old != nil {
 		if old.running { // finish reads it again; until then the lane knows it by what it was
 			return
 		}
+		it.turn = old.turn
 		r.remove(old)
 	}
 	if r.carriers[rec.Destination] == nil {
@@ -123,12 +130,17 @@ func (r *runner) insert(it *item) {
 		if it.owned() {
 			it.due = it.Lease
 		}
+		if it.ahead(r.at) {
+			it.due = time.Time{}
+		}
 	case Parked:
 		if c.settle == nil && !c.mayRepeat(it.record) {
 			return // until somebody decides
 		}
 	default:
-		it.due = it.NotBefore
+		if it.waits(r.at) {
+			it.due = it.NotBefore
+		}
 	}
 	l := r.lanes[it.Destination]
 	at, _ := slices.BinarySearchFunc(l.items, it, inOrder)
@@ -147,5 +159,5 @@ func (r *runner) remove(it *item) {
 }
 
 func inOrder(a, b *item) int {
-	return cmp.Or(cmp.Compare(a.Order, b.Order), strings.Compare(a.part, b.part))
+	return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.Order, b.Order), strings.Compare(a.part, b.part))
 }

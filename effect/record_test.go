@@ -276,7 +276,8 @@ func TestUnknownRecordBlocksItself(t *testing.T) {
 	box := NewOutbox(s, nil)
 	_, err := s.Update(ctx, "", func(v pawl.View) (pawl.Change, error) {
 		var c pawl.Change
-		return c, box.Enqueue(ctx, v, &c, "k", post)
+		err := box.Enqueue(ctx, v, &c, "k", post)
+		return c, err
 	})
 	if !errors.Is(err, ErrUnknown) {
 		t.Errorf("Enqueue: %v", err)
@@ -394,7 +395,8 @@ func TestOldScheme(t *testing.T) {
 	enqueue := func(key string, r Request) error {
 		_, err := s.Update(ctx, "", func(v pawl.View) (pawl.Change, error) {
 			var c pawl.Change
-			return c, box.Enqueue(ctx, v, &c, key, r)
+			err := box.Enqueue(ctx, v, &c, key, r)
+			return c, err
 		})
 		return err
 	}

@@ -81,7 +81,6 @@ type runner struct {
 type ending struct {
 	item *item
 	was  record // when it began
-	busy bool   // somebody else in this process deals with it
 	said error
 	err  error // of the store
 }
@@ -116,6 +115,7 @@ func (r *runner) watch(ctx context.Context) (<-chan pawl.View, <-chan error) {
 const farOff = 24 * time.Hour
 
 func (r *runner) loop(ctx context.Context, views <-chan pawl.View, closed <-chan error) error {
+	r.at = now(ctx)
 	r.refresh(r.o.store.View())
 	for {
 		due := time.NewTimer(farOff)
@@ -126,6 +126,7 @@ func (r *runner) loop(ctx context.Context, views <-chan pawl.View, closed <-chan
 		case <-ctx.Done():
 			return nil
 		case v := <-views:
+			r.at = now(ctx)
 			r.refresh(v)
 		case err := <-closed:
 			if err != nil {
@@ -156,9 +157,10 @@ func (r *runner) dispatch(ctx context.Context) (next time.Time) {
 		}
 		r.reload(part, r.o.store.View())
 	}
-	r.first++
+	from := r.first
 	for i := range r.names {
-		l := r.lanes[r.names[(r.first+i)%len(r.names)]]
+		which := (from + i) % len(r.names)
+		l := r.lanes[r.names[which]]
 		for _, it := range l.items {
 			if l.slots == 0 || r.running == r.most || ctx.Err() != nil {
 				break // the next that ends comes here again
@@ -175,6 +177,7 @@ func (r *runner) dispatch(ctx context.Context) (next time.Time) {
 			it.running = true
 			l.slots--
 			r.running++
+			r.first = which + 1 // the next destination has the first choice then
 			go r.work(ctx, it, *it.record)
 		}
 	}
@@ -199,15 +202,16 @@ func (r *runner) finish(ctx context.Context, e ending, s *pawl.Store) error {
 	c := r.carriers[it.Destination]
 	before := e.was
 	r.remove(it)
+	r.at = now(ctx)
+	r.lanes[it.Destination].turn++ // those that wait now come before it
 	r.reload(it.part, s.View())
 	again := r.items[it.part]
 	if again != nil {
-		// Those that wait behind it come first.
 		if pause := now(ctx).Add(leastPause); again.due.Before(pause) {
 			again.due = pause
 		}
 	}
-	if again != nil && (e.err != nil || e.busy || again.State == before.State && again.Attempt == before.Attempt && again.NotBefore.Equal(before.NotBefore)) {
+	if again != nil && again.State == before.State && again.Attempt == before.Attempt && again.NotBefore.Equal(before.NotBefore) {
 		// Nothing has come of it: not at once again.
 		again.asks = it.asks + 1
 		if wait := now(ctx).Add(max(c.delay(again.asks), leastPause)); again.due.Before(wait) {
@@ -269,10 +273,14 @@ func (r *runner) work(ctx context.Context, it *item, rec record) {
 	defer func() { r.ended <- e }()
 	release, ok := tryHold(r.o.store, rec.Key)
 	if !ok {
-		e.busy = true
-		return
+		return // somebody else in this process deals with it
 	}
-	defer release()
+	hung := false
+	defer func() {
+		if !hung {
+			release()
+		}
+	}()
 	// What has begun is brought to its end, though Run is asked to come to its own.
 	quiet := context.WithoutCancel(ctx)
 	c := r.carriers[rec.Destination]
@@ -287,12 +295,12 @@ func (r *runner) work(ctx context.Context, it *item, rec record) {
 		switch to {
 		case stepAsk:
 			asked = true
-			after, said, err := c.bounded(quiet, now, c.settle, true)
-			if e.said, e.err = said, err; err != nil || after == nil {
+			var after *record
+			if after, e.said, hung, e.err = c.bounded(quiet, now, c.settle, true, release); e.err != nil || after == nil || hung {
 				return
 			}
 		case stepRun:
-			_, e.said, e.err = c.bounded(quiet, now, c.do, false)
+			_, e.said, hung, e.err = c.bounded(quiet, now, c.do, false, release)
 			return
 		default:
 			return
@@ -301,8 +309,9 @@ func (r *runner) work(ctx context.Context, it *item, rec record) {
 }
 
 // bounded calls a function, of which a panic is an error, and waits for it as long as an
-// attempt may take. What it returns later is written down, if it is news.
-func (c *carrier) bounded(ctx context.Context, r *record, f func(context.Context, Call) ([]byte, error), settles bool) (after *record, said, err error) {
+// attempt may take. What it returns later is written down, if it is news. When it has hung,
+// it releases the effect only then, so that no second call comes beside it in this process.
+func (c *carrier) bounded(ctx context.Context, r *record, f func(context.Context, Call) ([]byte, error), settles bool, release func()) (after *record, said error, hung bool, err error) {
 	left := c.timeout
 	if !settles {
 		left = c.left(ctx, r)
@@ -331,17 +340,19 @@ func (c *carrier) bounded(ctx context.Context, r *record, f func(context.Context
 	select {
 	case a := <-answers:
 		after, err = c.finish(ctx, r, a)
-		return after, a.err, err
+		return after, a.err, false, err
 	case <-patience.C:
 	}
 	said = fmt.Errorf("it did not return within %v", c.timeout)
 	after, err = c.finish(ctx, r, answer{err: said, settles: settles})
+	abandon(c.store, r.Key)
 	go func() {
+		defer release()
 		if a := <-answers; a.err == nil || a.known() != nil {
 			_, _ = c.finish(ctx, r, a)
 		}
 	}()
-	return after, said, err
+	return after, said, true, err
 }
 
 // panicked is a panic of a function.

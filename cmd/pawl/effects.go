@@ -34,10 +34,8 @@ same. show also finds what is settled, as long as the history has it.`,
 		},
 		run: func(ctx context.Context, c *call) error {
 			if len(c.args) > 0 {
-				for _, cmd := range []*command{showCommand(), releaseCommand(), resolveCommand(), cancelCommand()} {
-					if cmd.name == c.args[0] {
-						return c.sub(ctx, cmd, c.args[1:])
-					}
+				if cmd := underEffects(c.args[0]); cmd != nil {
+					return c.sub(ctx, cmd, c.args[1:])
 				}
 				return usage{fmt.Sprintf("effects has no %q; pawl help effects", c.args[0])}
 			}
@@ -65,6 +63,16 @@ same. show also finds what is settled, as long as the history has it.`,
 	}
 }
 
+// underEffects is a command that is named after effects.
+func underEffects(name string) *command {
+	for _, cmd := range []*command{showCommand(), releaseCommand(), resolveCommand(), cancelCommand()} {
+		if cmd.name == name {
+			return cmd
+		}
+	}
+	return nil
+}
+
 // sub runs a command that is named after another one, with the flags of both.
 func (c *call) sub(ctx context.Context, cmd *command, args []string) error {
 	given := []string{"--store=" + c.store, "--trust=" + c.trust, "--name=" + c.name, "--wait=" + c.wait.String(), fmt.Sprintf("--json=%v", c.json)}
@@ -72,7 +80,7 @@ func (c *call) sub(ctx context.Context, cmd *command, args []string) error {
 	fs.SetOutput(io.Discard)
 	switch err := parseAll(fs, slices.Concat(given, args), &c.args, false); {
 	case errors.Is(err, flag.ErrHelp):
-		return c.helpOn(cmd)
+		return c.helpUnder(cmd)
 	case err != nil:
 		return usage{fmt.Sprintf("%v; pawl help effects", err)}
 	}
@@ -168,13 +176,13 @@ func showCommand() *command {
 			return c.read(ctx, func(s *pawl.Reader) error {
 				v := s.View()
 				e, open := effect.Find(v, digest)
-				shown := shownEffect{Effect: e, Events: []eventLine{}}
+				shown, part := shownEffect{Effect: e, Events: []eventLine{}}, ""
 				for event, err := range effect.Events(v, digest) {
 					if err != nil {
 						return err
 					}
 					shown.Events = append(shown.Events, eventLineOf(event))
-					if !open {
+					if part = event.Part(); !open {
 						shown.Effect = effect.Effect{Digest: digest, Scheme: event.Scheme, Key: event.Key, Destination: event.Destination, State: event.To, Attempt: event.Attempt, Epoch: event.Epoch, Since: event.Time, Error: event.Error}
 					}
 				}
@@ -183,11 +191,24 @@ func showCommand() *command {
 					shown.Body = &d
 				} else if len(shown.Events) == 0 {
 					return no{"there is no effect with this digest, or retention has dropped it"}
+				} else if last := shown.Events[len(shown.Events)-1]; !last.Settled {
+					shown.Part, shown.Problem = part, "there is no record of it any more"
+					for e := range effect.Unsettled(v) {
+						if e.Part == part {
+							shown.Problem = e.Problem
+						}
+					}
 				}
-				if shown.KeySent = shown.IdempotencyKey(); c.json {
-					return c.object(shown)
+				shown.KeySent = shown.IdempotencyKey()
+				if c.json {
+					err = c.object(shown)
+				} else {
+					err = c.shown(shown)
 				}
-				return c.shown(shown)
+				if err == nil && shown.Problem != "" {
+					err = shownAlready(&effect.Error{Op: "show", Key: shown.Key, Kind: effect.ErrUnknown})
+				}
+				return err
 			})
 		},
 	}
@@ -198,6 +219,10 @@ func (c *call) shown(s shownEffect) error {
 		{"digest", s.Digest.String()}, {"scheme", s.Scheme}, {"key", s.Key}, {"destination", s.Destination}, {"key sent", s.IdempotencyKey()},
 		{"state", fmt.Sprintf("%s since %s", s.State, s.Since.Format(time.RFC3339))},
 		{"attempt", fmt.Sprint(s.Attempt)}, {"epoch", fmt.Sprint(s.Epoch)},
+	}
+	if s.Problem != "" {
+		lines[5][1] = "unknown; the history says " + lines[5][1]
+		lines = append(lines, [2]string{"part", s.Part}, [2]string{"problem", s.Problem})
 	}
 	if s.Doubt {
 		lines = append(lines, [2]string{"doubt", "an attempt before this one may have had the effect"})

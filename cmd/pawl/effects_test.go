@@ -33,7 +33,8 @@ func (p *place) withEffects() string {
 	}
 	_, err = s.Update(ctx, "", func(v pawl.View) (pawl.Change, error) {
 		c := pawl.Change{Put: map[string][]byte{"effects/zz": []byte("{}")}}
-		return c, effect.NewOutbox(s, nil).Enqueue(ctx, v, &c, "letter", effect.Request{Destination: "mail", Body: []byte{0xff}})
+		err := effect.NewOutbox(s, nil).Enqueue(ctx, v, &c, "letter", effect.Request{Destination: "mail", Body: []byte{0xff}})
+		return c, err
 	})
 	if err != nil {
 		p.t.Fatal(err)
@@ -222,5 +223,63 @@ func TestEffectsInert(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// R21: an effect whose record somebody has changed is unknown, whoever asks for it.
+func TestEffectsUnknown(t *testing.T) {
+	p := newPlace(t)
+	digest := p.withEffects()
+	var part string
+	for line := range strings.Lines(p.must("", "--json", "effects")) {
+		var e effect.Effect
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Key == "charge" {
+			part = e.Part
+		}
+	}
+	record := p.must("", "cat", part)
+	for _, change := range []func(){
+		func() { p.must(strings.Replace(record, "parked", "failed", 1), "put", part) },
+		func() { p.must("", "put", "--delete", part) },
+	} {
+		change()
+		out, _, code := p.run("", "effects", "show", digest)
+		if code != 37 || !strings.Contains(out, "unknown; the history says parked") || !strings.Contains(out, part) {
+			t.Errorf("show: %d, %s", code, out)
+		}
+		var shown shownEffect
+		out, _, code = p.run("", "--json", "effects", "show", digest)
+		if err := json.Unmarshal([]byte(out), &shown); err != nil || code != 37 || shown.Part != part || shown.Problem == "" {
+			t.Errorf("show --json: %d, %v, %s", code, err, out)
+		}
+		for _, decision := range []string{"release", "cancel"} {
+			if _, errs, code := p.run("", decision, "--digest", digest, "--epoch", "1", "--reason", "x"); code != 37 {
+				t.Errorf("%s: %d, %s", decision, code, errs)
+			}
+		}
+	}
+}
+
+// What is decided about an effect that is not settled is kept when old entries go.
+func TestCompactKeepsUnsettled(t *testing.T) {
+	p := newPlace(t)
+	digest := p.withEffects()
+	p.must("", "release", "--digest", digest, "--epoch", "1", "--reason", "they never got it")
+	p.must("other\n", "append")
+	p.must("", "compact", "--keep-last", "1")
+	if out := p.must("", "effects", "show", digest); !strings.Contains(out, "they never got it") {
+		t.Error(out)
+	}
+	if out := p.must("", "effects", "--settled"); out != "" {
+		t.Errorf("what is settled is kept too: %s", out)
+	}
+	if out, _, code := p.run("", "effects", "show", "-h"); code != 0 || !strings.HasPrefix(out, "usage: pawl effects show [flags] DIGEST") {
+		t.Error(out)
+	}
+	if out, _, code := p.run("", "help", "effects", "release"); code != 0 || !strings.HasPrefix(out, "usage: pawl effects release") {
+		t.Error(out)
 	}
 }

@@ -23,6 +23,9 @@ func init() {
 func (c *call) help(args []string) error {
 	if len(args) > 1 && args[1] != "help" {
 		if cmd := find(args[1]); cmd != nil {
+			if len(args) > 2 && cmd.over && underEffects(args[2]) != nil {
+				return c.helpUnder(underEffects(args[2]))
+			}
 			return c.helpOn(cmd)
 		}
 		return usage{fmt.Sprintf("there is no command %q; pawl help lists them", args[1])}
@@ -41,6 +44,13 @@ The store is named by --store and --trust, or by PAWL_STORE and PAWL_TRUST.
 --json writes one object a line, for programs. pawl help COMMAND says more.
 `)
 	return nil
+}
+
+// helpUnder is helpOn for a command that is named after effects.
+func (c *call) helpUnder(cmd *command) error {
+	under := *cmd
+	under.name = "effects " + cmd.name
+	return c.helpOn(&under)
 }
 
 func (c *call) helpOn(cmd *command) error {

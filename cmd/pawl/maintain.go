@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/seed-5cdcd42d/pawl"
+	"github.com/seed-5cdcd42d/pawl/effect"
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
 
@@ -28,7 +29,8 @@ func compactCommand() *command {
 		name: "compact",
 		what: "drop old entries, and give their space back",
 		more: `
-An entry stays when --keep-last or --keep-since keeps it, and with it those of its commit.
+An entry stays when --keep-last or --keep-since keeps it, and with it those of its commit;
+and so do those about effects that are not settled.
 Of a commit whose entries go all else stays, but with --forget-before nothing is left of it
 than that its id was used. Look with --dry-run first: what is dropped is gone.`,
 		flags: func(fs *flag.FlagSet) {
@@ -46,6 +48,9 @@ than that its id was used. Look with --dry-run first: what is dropped is gone.`,
 			}
 			defer func() { err = errors.Join(err, s.Close()) }()
 			p.KeepSince, p.ForgetBefore = pawl.Revision(since), pawl.Revision(forget)
+			if p.KeepLast > 0 || p.KeepSince > 0 { // else it is said that nothing says what to keep
+				p.Keep = effect.KeepUnsettled(s)
+			}
 			r, err := s.Compact(ctx, p)
 			if err != nil {
 				return err

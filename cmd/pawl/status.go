@@ -41,6 +41,9 @@ The exit code is 0 when Open would serve or make the store, and else that of its
 // shown is an error that was shown already; only its exit code is left to give.
 type shown struct{ err error }
 
+// shownAlready is for where another thing is called shown.
+func shownAlready(err error) error { return shown{err} }
+
 func (s shown) Error() string { return s.err.Error() }
 func (s shown) Unwrap() error { return s.err }
 
