@@ -206,11 +206,6 @@ func (r *runner) finish(ctx context.Context, e ending, s *pawl.Store) error {
 	r.lanes[it.Destination].turn++ // those that wait now come before it
 	r.reload(it.part, s.View())
 	again := r.items[it.part]
-	if again != nil {
-		if pause := now(ctx).Add(leastPause); again.due.Before(pause) {
-			again.due = pause
-		}
-	}
 	if again != nil && again.State == before.State && again.Attempt == before.Attempt && again.NotBefore.Equal(before.NotBefore) {
 		// Nothing has come of it: not at once again.
 		again.asks = it.asks + 1

@@ -48,8 +48,8 @@ than that its id was used. Look with --dry-run first: what is dropped is gone.`,
 			}
 			defer func() { err = errors.Join(err, s.Close()) }()
 			p.KeepSince, p.ForgetBefore = pawl.Revision(since), pawl.Revision(forget)
-			if p.KeepLast > 0 || p.KeepSince > 0 { // else it is said that nothing says what to keep
-				p.Keep = effect.KeepUnsettled(s)
+			if p.Keep = effect.KeepUnsettled(s); p.KeepLast == 0 && p.KeepSince == 0 {
+				p.Keep = nil // it is to be said that nothing says what to keep
 			}
 			r, err := s.Compact(ctx, p)
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/seed-5cdcd42d/pawl"
 )
@@ -87,20 +88,20 @@ func (c *call) status(r *pawl.Report) {
 	if r.Bytes > 0 {
 		line("entries", "%d", r.Entries)
 		line("parts", "%d", len(r.Parts))
-		space := fmt.Sprintf("bundle %s", size(r.Bytes))
+		space := []string{"bundle " + size(r.Bytes)}
 		if r.Journal > 0 {
-			space += fmt.Sprintf(", journal %s", size(r.Journal))
+			space = append(space, "journal "+size(r.Journal))
 		}
 		if r.Segments > 0 {
-			space += fmt.Sprintf(", %d segments", r.Segments)
+			space = append(space, number(r.Segments, "segment"))
 		}
 		if r.PartFiles > 0 {
-			space += fmt.Sprintf(", %d parts in files", r.PartFiles)
+			space = append(space, number(r.PartFiles, "file")+" of parts")
 		}
 		if r.FileBytes > 0 {
-			space += fmt.Sprintf(" (%s)", size(r.FileBytes))
+			space = append(space, size(r.FileBytes)+" in these")
 		}
-		line("space", "%s", space)
+		line("space", "%s", wrapAt(strings.Join(space, ", "), columns-11, strings.Repeat(" ", 11)))
 	}
 	if r.Schema != 0 || r.Program != "" {
 		line("program", "%s, schema %d", safe(r.Program), r.Schema)
@@ -123,7 +124,11 @@ func (c *call) status(r *pawl.Report) {
 				line("", "and %d more", len(list.names)-i)
 				break
 			}
-			line("", "%s", shownName(name))
+			if text := shownName(name); utf8.RuneCountInString(text) > columns-11 {
+				fmt.Fprintf(c.out, "%*s\n", columns, text)
+			} else {
+				line("", "%s", text)
+			}
 		}
 	}
 	if r.Broken > 0 {
