@@ -138,15 +138,15 @@ func (d *desk) copyAside(from *directory, name string) (string, error) {
 }
 
 // free is a name in quarantine under which there is nothing, or the same bytes.
-func (q *directory) free(name string, sum Digest) string {
+func (d *directory) free(name string, sum Digest) string {
 	for try := 1; ; try++ {
 		as := numbered(name, try)
-		info, err := q.Lstat(as)
+		info, err := d.Lstat(as)
 		if errors.Is(err, fs.ErrNotExist) {
 			return as
 		}
 		if err == nil && info.Mode.IsRegular() {
-			if have, err := sumOf(q, as, info); err == nil && have == sum {
+			if have, err := sumOf(d, as, info); err == nil && have == sum {
 				return as
 			}
 		}
