@@ -67,7 +67,7 @@ func TestBytesOnATerminal(t *testing.T) {
 		}
 		out.Reset()
 		c.screen = true
-		if code := c.main(t.Context(), args); code != 0 || (strings.ContainsAny(out.String(), "\x1b\a") || !utf8.ValidString(out.String())) || !strings.Contains(out.String(), "\nplain\n") {
+		if code := c.main(t.Context(), args); code != 0 || strings.ContainsAny(out.String(), "\x1b\a") || !utf8.ValidString(out.String()) || !strings.Contains(out.String(), "\nplain\n") {
 			t.Errorf("%v on a terminal: %q, %d", args, out.String(), code)
 		}
 	}
@@ -262,7 +262,7 @@ func TestCommandToType(t *testing.T) {
 		if code != exitNot {
 			t.Fatalf("%q: exit code %d, %s", name, code, text)
 		}
-		if (strings.ContainsAny(text, "\x1b\u202e\x01") || !utf8.ValidString(text)) {
+		if strings.ContainsAny(text, "\x1b\u202e\x01") || !utf8.ValidString(text) {
 			t.Errorf("%q: %q", name, text)
 		}
 		p.must("", typed(text)...)
