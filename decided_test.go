@@ -20,13 +20,6 @@ import (
 
 var bg = context.Background()
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Adopt names D2; the directory holds state 3 whose parent is D2: it is adopted.
 func TestDecidedAdoptParent(t *testing.T) {
 	dir, trust := testkit.AgedDirs(t)

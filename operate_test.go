@@ -125,6 +125,13 @@ var refusedStates = map[string]struct {
 		}, pawl.ErrForeign, 2, 6},
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestAdopt leads a store out of each state, with nothing destroyed: whatever was there is
 // still in one of the two directories, byte for byte.
 func TestAdopt(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/seed-5cdcd42d/pawl"
@@ -57,11 +56,7 @@ func (u usage) Error() string        { return u.text }
 func (u usage) Is(target error) bool { return target == pawl.ErrInvalid }
 
 func main() {
-	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
-		ends = append(ends, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), ends...)
+	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
 	context.AfterFunc(ctx, stop) // a second one ends it at once
 	c := &call{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr), screen: isTerminal(os.Stdout), env: os.Getenv}
 	os.Exit(c.main(ctx, os.Args[1:]))
