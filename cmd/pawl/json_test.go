@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"github.com/seed-5cdcd42d/pawl"
 	"github.com/seed-5cdcd42d/pawl/effect"
 )
+
+var update = flag.Bool("update", false, "write docs/cli.md and the picture of a recovery anew")
 
 // objects are what pawl --json writes, under their names in docs/cli.md.
 var objects = []struct {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"html"
 	"math/rand/v2"
@@ -19,8 +18,6 @@ import (
 
 	"github.com/seed-5cdcd42d/pawl/internal/vfs"
 )
-
-var update = flag.Bool("update", false, "draw the picture of a recovery anew")
 
 // still is a machine whose clock and random numbers are always the same.
 type still struct {
