@@ -206,15 +206,18 @@ func TestAuditPlace(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.trust, "session.audit"), []byte("{\"event\":\"settle\"}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if _, _, code := p.run("", "audit", "--name", "../../x"); code != exitUsage {
+		t.Errorf("a name that leads elsewhere: exit code %d", code)
+	}
+	if runtime.GOOS == "windows" {
+		t.Skip("a link to a directory needs rights there, and Wine makes some that lead nowhere")
+	}
 	link := filepath.Join(filepath.Dir(p.store), "link")
 	if err := os.Symlink(p.store, link); err != nil {
 		t.Skip("no symbolic links here: ", err)
 	}
 	if out := p.must("", "audit", "--store", link); !strings.Contains(out, "settle") {
 		t.Error(out)
-	}
-	if _, _, code := p.run("", "audit", "--name", "../../x"); code != exitUsage {
-		t.Errorf("a name that leads elsewhere: exit code %d", code)
 	}
 }
 
