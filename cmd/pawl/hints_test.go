@@ -425,6 +425,9 @@ func TestHintsLeadOut(t *testing.T) {
 				tt.byHand(r)
 				out(r, "by hand", before)
 			}
+			if testing.Short() { // each command takes a second under Wine
+				ways = ways[:min(len(ways), 1)]
+			}
 			for _, way := range ways {
 				r, _, before := bring(t)
 				r.follow(way)
