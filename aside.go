@@ -411,11 +411,7 @@ func (d *desk) dispensable(in *folder, name string) error {
 
 // whole says whether the confirmed state is there, beside what the store is refused for.
 func (d *desk) whole() bool {
-	if !d.speak || d.trust.newest.ending != "" || d.found.state == nil || d.found.bad != nil {
-		return false
-	}
-	_, ok := d.found.at(d.trust.newest.confirmed)
-	return ok
+	return d.speak && d.trust.newest.ending == "" && d.found.holds(d.trust.newest.confirmed)
 }
 
 // cut shortens a name to so many bytes, between letters.

@@ -24,8 +24,13 @@ func (d *desk) epoch() (uint64, error) {
 	}
 	for _, name := range names {
 		if n, ok := journalEpoch(name); ok {
-			most = max(most, n)
+			if most = max(most, n); n > mostNumber {
+				return 0, &Error{Kind: ErrUnauthorized, Path: filepath.Join(d.at.dir, name), Hint: hintNumbers, Cause: errorString("it claims an epoch that no store comes to")}
+			}
 		}
+	}
+	if most > mostNumber {
+		return 0, &Error{Kind: ErrUnauthorized, Path: d.bundlePath(), Hint: hintNumbers, Cause: errorString("it claims an epoch that no store comes to")}
 	}
 	return most + 1, nil
 }

@@ -16,7 +16,8 @@ import (
 type Change struct {
 	// ID names the commit, at most 255 bytes of UTF-8 without control characters.
 	// The same id with the same content again returns the first receipt, so a caller
-	// that lost an acknowledgement can simply ask again.
+	// that lost an acknowledgement can simply ask again. (By ids such as "adopt 3 sha256:… over
+	// 6 sha256:…", with whole digests, decisions say what was given up. They are refused here.)
 	ID string
 
 	// Expect makes the commit fail with ErrStale unless the state is exactly this.
@@ -63,10 +64,14 @@ type prepared struct {
 	asked  []*segment // which segments that is about
 }
 
-// declares says whether an id is, or might be taken for, that of a commit by which a
-// decision goes on.
+// declares says whether an id is one by which a decision goes on.
 func declares(id string) bool {
-	return (strings.HasPrefix(id, "adopt ") || strings.HasPrefix(id, "restore ")) && strings.Contains(id, " over ")
+	words := strings.Split(id, " ")
+	if len(words) != 6 || words[0] != "adopt" && words[0] != "restore" || words[3] != "over" {
+		return false
+	}
+	var d Digest
+	return d.UnmarshalText([]byte(words[2])) == nil && d.UnmarshalText([]byte(words[5])) == nil
 }
 
 // prepare checks a change and copies what it holds. It needs no lock, so callers do

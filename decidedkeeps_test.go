@@ -4,6 +4,7 @@ package pawl_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"os"
 	"path/filepath"
@@ -118,8 +119,10 @@ func TestOnlyDecisionsDeclare(t *testing.T) {
 		if _, err := s.Commit(ctx, pawl.Change{ID: id}); !errors.Is(err, pawl.ErrInvalid) || !errors.Is(err, pawl.ErrNotCommitted) {
 			t.Errorf("%s: %v", id, err)
 		}
-		if _, err := s.Commit(ctx, pawl.Change{ID: event + " the old one"}); err != nil {
-			t.Error(err)
+		for _, id := range []string{event + " the old one", event + " puppy over weekend", event + " 1 x over 9 y"} {
+			if _, err := s.Commit(ctx, pawl.Change{ID: id}); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 	if _, err := pawl.Remove(ctx, dir, trust, nil, pawl.Decision{Digest: r.Digest, Reason: " \u00a0"}); !errors.Is(err, pawl.ErrInvalid) {
@@ -164,4 +167,30 @@ func TestDecisionLands(t *testing.T) {
 		t.Errorf("revision %d", rev)
 	}
 	must(t, s.Close())
+}
+
+// An epoch that no store comes to is no reason to trust anything.
+func TestDecisionBesideAHugeEpoch(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	s := openStore(t, ctx, dir, trust, nil)
+	commits(t, s, 1, 3)
+	must(t, s.Close())
+	huge := filepath.Join(dir, "journal.18446744073709551615")
+	must(t, os.WriteFile(huge, nil, 0o600))
+	dec := pawl.Decision{Digest: trusted(t, dir, trust), Reason: "x"}
+	before := copyOf(t, dir, trust)
+	if _, err := pawl.Adopt(ctx, dir, trust, nil, dec); !errors.Is(err, pawl.ErrUnauthorized) {
+		t.Errorf("%v", err)
+	}
+	before.kept(t, dir, trust)
+	r := inspect(t, dir, trust, nil)
+	var e *pawl.Error
+	if !errors.As(r.Err, &e) || e.Path != huge || r.Confirmed.Digest != dec.Digest {
+		t.Fatalf("%v: %+v", r.Err, r.Confirmed)
+	}
+	if _, err := pawl.Quarantine(ctx, dir, trust, nil, filepath.Base(huge), pawl.Decision{Digest: pawl.Digest(sha256.Sum256(nil)), Reason: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	must(t, openStore(t, ctx, dir, trust, nil).Close())
 }

@@ -411,7 +411,7 @@ func decide(t *trustRecord, f *found) (verdict, *Error) {
 	case relDamaged:
 		return refuse(t, f, ErrUnauthorized, f.damageHint(t))
 	default:
-		return refuse(t, f, ErrUnauthorized, hintUnauthorized)
+		return refuse(t, f, ErrUnauthorized, f.strangerHint(t))
 	}
 }
 
@@ -453,14 +453,22 @@ func (f *found) damageHint(t *trustRecord) string {
 // strangerHint is for a state that nothing explains. Where the confirmed one is there
 // beside what is not authorised, nothing need be lost.
 func (f *found) strangerHint(t *trustRecord) string {
-	_, ok := f.at(t.confirmed)
 	switch {
-	case !ok || f.state == nil || f.bad != nil || f.newest() != t.confirmed:
+	case !f.holds(t.confirmed):
 		return hintUnauthorized
 	case f.culprit(t) == journalName(f.root.Epoch) && t.confirmed.Journal > 0:
 		return hintBeyond
 	}
 	return hintBeside
+}
+
+// holds says whether a state is there, whatever else is.
+func (f *found) holds(root Root) bool {
+	if f.state == nil || f.bad != nil {
+		return false
+	}
+	_, ok := f.at(root)
+	return ok
 }
 
 // culprit is the file that a refusal is about.

@@ -132,8 +132,10 @@ func (s *site) beforeLocks() error {
 	if err := s.unlike(); err != nil {
 		return err
 	}
-	if err := s.insideOut(); err != nil {
-		return err
+	if file == "" {
+		if err := s.insideOut(); err != nil {
+			return err
+		}
 	}
 	return s.noTrust(file)
 }

@@ -49,13 +49,15 @@ func (h tarHead) encode() ([]byte, error) {
 func decodeTarHead(b []byte) (h tarHead, err error) {
 	name, _, _ := bytes.Cut(b[:tarName], []byte{0})
 	h.name = string(name)
-	if h.size, err = strconv.ParseInt(string(b[124:135]), 8, 64); err == nil {
-		var again []byte
-		if again, err = h.encode(); err == nil && !bytes.Equal(again, b) {
-			err = fmt.Errorf("%q is not stored as Backup stores files", h.name)
-		}
+	h.size, err = strconv.ParseInt(string(b[124:135]), 8, 64)
+	var again []byte
+	if err == nil {
+		again, err = h.encode()
 	}
-	return h, err
+	if err != nil || !bytes.Equal(again, b) {
+		return h, fmt.Errorf("%q is not stored as Backup stores files", h.name)
+	}
+	return h, nil
 }
 
 // tarWriter writes a tar stream.

@@ -195,6 +195,31 @@ var ruins = []struct {
 				r.t.Errorf("adopting what is there has lost something:\n%s", out)
 			}
 		}},
+	{name: "bytes after a commit that was cut off", kind: pawl.ErrUnauthorized,
+		spoil: func(r *ruin) {
+			r.failing("SyncData", "journal.000000000001", func(ctx context.Context) error {
+				s, err := pawl.Open(ctx, r.store, r.trust, nil)
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				_, err = s.Commit(ctx, pawl.Change{Put: map[string][]byte{"state": []byte("cut off")}})
+				s.Close()
+				return err
+			})
+			r.edit(filepath.Join(r.store, "journal.000000000001"), func(b []byte) []byte { copy(b[len(b)-5000:], "nobody knows"); return b })
+		},
+		byHand: func(r *ruin) { r.putBack(r.late, r.store); r.putBack(r.late, r.trust) }},
+	{name: "a copy of the trust file in the store directory", kind: pawl.ErrUntrusted,
+		spoil: func(r *ruin) {
+			r.edit(r.trustFile(), func(b []byte) []byte {
+				if err := os.WriteFile(filepath.Join(r.store, "old.trust"), b, 0o600); err != nil {
+					r.t.Fatal(err)
+				}
+				return b
+			})
+			r.putBack(nil, r.trust)
+		},
+		byHand: func(r *ruin) { r.putBack(r.late, r.trust) }},
 	{name: "a file where the segments were", kind: pawl.ErrDamaged, say: []string{"verify"},
 		spoil: func(r *ruin) {
 			r.file = "segments"

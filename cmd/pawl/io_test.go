@@ -318,3 +318,30 @@ func TestFlagsBehind(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 }
+
+// A batch that a bad line cuts off is committed, but not under an id that is for all of it:
+// the whole input, mended, is then committed once.
+func TestBatchCutOff(t *testing.T) {
+	p := newPlace(t)
+	p.must("", "init")
+	var lines []string
+	for i := range 7 {
+		lines = append(lines, `{"text":"`+strconv.Itoa(i)+`"}`)
+	}
+	good := strings.Join(lines, "\n") + "\n"
+	bad := strings.Replace(good, `"4"`, "4", 1)
+	for _, args := range [][]string{{"append", "--lines", "--batch", "3", "--id", "import"}, {"append", "--lines", "--batch", "3"}} {
+		before := strings.Count(p.must("", "log"), "\n")
+		out, _, code := p.run(bad, args...)
+		log := strings.Count(p.must("", "log"), "\n") - before
+		if want := map[bool]int{true: 3, false: 4}[len(args) > 4]; code != exitUsage || log != want {
+			t.Errorf("%v: exit code %d, %d entries, %s", args, code, log, out)
+		}
+		if len(args) > 4 {
+			p.must(good, args...)
+			if log := p.must("", "log", "--raw"); log != "0\n1\n2\n3\n4\n5\n6\n" {
+				t.Errorf("the mended input again: %q", log)
+			}
+		}
+	}
+}

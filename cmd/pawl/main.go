@@ -49,6 +49,10 @@ type call struct {
 	args               []string
 }
 
+// grace is how long a command may take to end in good order. One that waits for what nobody
+// reads, or writes, does not end.
+const grace = 3 * time.Second
+
 // usage is an error of how pawl was called.
 type usage struct{ text string }
 
@@ -57,7 +61,11 @@ func (u usage) Is(target error) bool { return target == pawl.ErrInvalid }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
-	context.AfterFunc(ctx, stop) // a second one ends it at once
+	context.AfterFunc(ctx, func() {
+		stop() // a second one ends it at once
+		time.Sleep(grace)
+		os.Exit(130)
+	})
 	c := &call{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stderr), screen: isTerminal(os.Stdout), env: os.Getenv}
 	os.Exit(c.main(ctx, os.Args[1:]))
 }

@@ -109,7 +109,10 @@ func quoteArg(s string) string {
 
 // quoteLast is quoteArg for an argument behind the flags, which must not be taken for one.
 func quoteLast(s string) string {
-	if strings.HasPrefix(s, "-") && s != "-" {
+	if s == "-" {
+		return " - <FILE"
+	}
+	if strings.HasPrefix(s, "-") {
 		return " -- " + quoteArg(s)
 	}
 	return " " + quoteArg(s)

@@ -87,7 +87,7 @@ harmless).
 			if err != nil {
 				return err
 			}
-			return c.read(ctx, func(s *pawl.Reader) error {
+			err = c.read(ctx, func(s *pawl.Reader) error {
 				next := max(r.first, 1)
 				if last > 0 {
 					end := uint64(s.View().LastSeq())
@@ -136,6 +136,10 @@ harmless).
 				}
 				return nil
 			})
+			if follow && ctx.Err() != nil && errors.Is(err, context.Canceled) {
+				return nil // that is how it ends
+			}
+			return err
 		},
 	}
 }

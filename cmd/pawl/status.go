@@ -60,7 +60,7 @@ func (c *call) status(r *pawl.Report) {
 		"not landed": "a commit is on its way, or was cut off; it is not there, and Open goes on without it",
 		"refuse":     "Open refuses", "changing": "a writer is at work; ask again",
 	}
-	line("verdict", "%s", verdicts[r.Verdict])
+	line("verdict", "%s", wrapAt(verdicts[r.Verdict], columns-11, strings.Repeat(" ", 11)))
 	if r.StoreID != "" {
 		line("id", "%s", r.StoreID)
 		line("confirmed", "%s", rootLine(r.Confirmed))
@@ -72,7 +72,7 @@ func (c *call) status(r *pawl.Report) {
 			for _, id := range r.Commits {
 				ids = append(ids, safe(id))
 			}
-			line("", "commits %s", clip(strings.Join(ids, ", "), columns-11))
+			line("", "commits %s", clip(strings.Join(ids, ", "), columns-19))
 		}
 	}
 	if r.Found != r.Confirmed || r.Err != nil {

@@ -226,7 +226,7 @@ func parseInput(line []byte) (in input, b []byte, err error) {
 		}
 		delete(fields, name.(string))
 		if err := d.Decode(to); err != nil {
-			return in, nil, fmt.Errorf("the field %q does not have what it should: a string", name)
+			return in, nil, fmt.Errorf("the field %q has to be a string, and \"base64\" one of whole base64", name)
 		}
 	}
 	if _, err := d.Token(); err != nil {
@@ -319,7 +319,10 @@ func (w *writing) stream(ctx context.Context, c *call, s *pawl.Store, expect *pa
 			last = line
 			n++
 		}
-		if n == 0 || errors.Is(bad, context.Canceled) {
+		// A commit whose id is of its place is made whole or not at all: the same input again,
+		// once it is mended, has the same commits.
+		placed := w.id != "" && change.ID == "" && !whole
+		if n == 0 || bad != nil && (placed || errors.Is(bad, context.Canceled)) {
 			return bad
 		}
 		made++
