@@ -1076,7 +1076,7 @@ func TestHintForADamagedBundle(t *testing.T) {
 			journal := strings.HasPrefix(kind, "journal") || strings.HasPrefix(kind, "extend")
 			want := hintDamaged
 			if journal {
-				want = hintJournal
+				want = hintWhole
 			}
 			path := filepath.Join(r.dir, bundleName)
 			whole := r.file("session/" + bundleName)
@@ -1095,7 +1095,7 @@ func TestHintForADamagedBundle(t *testing.T) {
 			defer s.Close() // the bundle was touched, and it says so
 			want = hintDamaged
 			if s.root.Journal > 0 {
-				want = hintJournal
+				want = hintWhole
 			}
 			overwrite(t, path, []byte{whole[300] ^ 1}, 300)
 			if err := s.Verify(r.ctx(), nil); !errors.Is(err, ErrDamaged) || !errors.As(err, &e) || e.Hint != want {

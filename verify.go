@@ -230,8 +230,11 @@ func (ev *evidence) damage(path string, err error) error {
 		return fail("", path, err)
 	}
 	hint := hintDamaged
-	if ev.root.Journal > 0 {
+	switch {
+	case filepath.Base(path) != bundleName:
 		hint = hintJournal
+	case ev.root.Journal > 0:
+		hint = hintWhole
 	}
 	return &Error{Path: path, Kind: ErrDamaged, Trusted: ev.root, Cause: err, Hint: hint}
 }

@@ -3,6 +3,7 @@ package effect
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -106,12 +107,10 @@ func begin(ctx context.Context, s *pawl.Store, key string, r Request, now look) 
 	return fresh, fresh.roomIn(s.Limits())
 }
 
-// moveRoom is what a record needs to grow: all fields at their longest, but for the text of
-// an error, which a transition can do without. And entryRoom is for the entry beside it.
-const (
-	moveRoom  = 512
-	entryRoom = 2048
-)
+// moveRoom is what a record, or the entry about it, needs to grow: all fields at their
+// longest, but for the texts of errors, which a transition can do without, and of operators,
+// who can be brief.
+const moveRoom = 512
 
 // roomIn refuses an effect that could be recorded, and then not be moved.
 func (r *record) roomIn(l pawl.Limits) error {
@@ -119,8 +118,13 @@ func (r *record) roomIn(l pawl.Limits) error {
 	if err != nil {
 		return err
 	}
-	if most := min(l.Part, l.Commit-entryRoom) - moveRoom; int64(len(b)) > most {
-		return fmt.Errorf("%w: its record has %d bytes, and Limits.Part and Limits.Commit leave room for %d", pawl.ErrTooLarge, len(b), max(most, 0))
+	entry, err := json.Marshal(&Event{Type: eventType, Scheme: r.Scheme, Digest: r.Digest, Key: r.Key, Destination: r.Destination})
+	if err != nil {
+		return err
+	}
+	part, beside := int64(len(b)+moveRoom), int64(len(entry)+moveRoom)
+	if part > l.Part || beside > l.Entry || part+beside+int64(len(partOf(r.Key))) > l.Commit {
+		return fmt.Errorf("%w: its record takes up to %d bytes, and each entry about it %d; Limits.Part, Entry and Commit leave less", pawl.ErrTooLarge, part, beside)
 	}
 	return nil
 }
@@ -240,6 +244,7 @@ func (c *carrier) conclude(ctx context.Context, about *record, a answer) (*recor
 	if c.delay != nil {
 		wait = max(c.delay(about.Attempt), 0)
 	}
+	began := time.Now()
 	for try := 1; ; try++ {
 		r, err := transit(ctx, c.store, about.Key, func(now look) (*move, error) {
 			r := now.record
@@ -257,17 +262,17 @@ func (c *carrier) conclude(ctx context.Context, about *record, a answer) (*recor
 			}
 			return m, nil
 		})
-		if err == nil || !passing(err) || try == lockTries {
+		if err == nil || !passing(err) || try == lockTries || time.Since(began) > lockTime {
 			return r, err
 		}
 		time.Sleep(lockPause << try) // what is known now is not to be lost for that
 	}
 }
 
-// passing says that the store may take later what it has certainly not taken now: others
-// hold it, or the disk is full for a moment.
+// passing says that the store may take later what it has not taken now: others hold it, or
+// the disk is full for a moment. What it was in doubt about has been settled first, or will be.
 func passing(err error) bool {
-	return errors.Is(err, pawl.ErrNotCommitted) && !errors.Is(err, pawl.ErrTooLarge) && !errors.Is(err, pawl.ErrClosed) && !errors.Is(err, pawl.ErrStale)
+	return (errors.Is(err, pawl.ErrNotCommitted) || errors.Is(err, pawl.ErrInDoubt)) && !errors.Is(err, pawl.ErrTooLarge) && !errors.Is(err, pawl.ErrClosed) && !errors.Is(err, pawl.ErrStale)
 }
 
 // judge is the transition that follows from an answer; nil when none does.
@@ -313,6 +318,7 @@ func (c *carrier) judge(now look, a answer, wait time.Duration) *move {
 const (
 	lockTries = 8
 	lockPause = 10 * time.Millisecond
+	lockTime  = 10 * time.Second // after which no further try begins
 )
 
 // finish is conclude for a function that has returned.

@@ -126,18 +126,18 @@ func do(ctx context.Context, c carrier, key string, r Request) ([]byte, error) {
 		return c.standing(ctx, key, r, err)
 	}
 	if err != nil {
-		return nil, c.doubt(key, err)
+		return nil, c.doubt(key, r, err)
 	}
 	defer release()
 	// What is settled needs no turn. A store that is in doubt is settled below, first.
 	if end, err := settled(ctx, c.store, key); !errors.Is(err, pawl.ErrInDoubt) && (err != nil || end != nil) {
-		return ended(end, c.doubt(key, err), key, r, nil)
+		return ended(end, c.doubt(key, r, err), key, r, nil)
 	}
 	var said error // by Settle
 	for asked := false; ; {
 		to, until, now, err := c.next(ctx, key, &r, asked)
 		if err != nil {
-			return nil, c.doubt(key, err)
+			return nil, c.doubt(key, r, err)
 		}
 		switch to {
 		case stepGone:
@@ -168,7 +168,7 @@ func do(ctx context.Context, c carrier, key string, r Request) ([]byte, error) {
 // standing is what Do returns without its turn.
 func (c *carrier) standing(ctx context.Context, key string, r Request, cause error) ([]byte, error) {
 	if end, err := settled(ctx, c.store, key); err != nil || end != nil {
-		return ended(end, err, key, r, nil)
+		return ended(end, c.doubt(key, r, err), key, r, nil)
 	}
 	rec, err := load(c.store.View(), key)
 	switch {
@@ -184,7 +184,7 @@ func (c *carrier) standing(ctx context.Context, key string, r Request, cause err
 }
 
 // doubt adds to an error of the store that the effect had begun before.
-func (c *carrier) doubt(key string, err error) error {
+func (c *carrier) doubt(key string, request Request, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -194,10 +194,14 @@ func (c *carrier) doubt(key string, err error) error {
 			return err
 		}
 	}
-	if r, e := load(c.store.View(), key); e == nil && r != nil && (r.State == Started || r.State == Parked) {
-		return r.error(ErrUnsettled, cause)
+	r, e := load(c.store.View(), key)
+	if e != nil || r == nil || r.State != Started && r.State != Parked {
+		return err
 	}
-	return err
+	if e := same(r.Scheme, r.Digest, key, request); e != nil {
+		return e
+	}
+	return r.error(ErrUnsettled, cause)
 }
 
 // once makes the attempt that has begun, and returns what Do returns.

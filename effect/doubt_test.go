@@ -236,9 +236,21 @@ func TestHungFunction(t *testing.T) {
 		if _, err := effect.Do(s.ctx, s.store, "mail a", requestOf("mail a"), a.do, &effect.Options[string]{Idempotent: true}); !errors.Is(err, effect.ErrUnsettled) || len(a.calls) != 0 {
 			t.Errorf("Do beside it: %v", err)
 		}
+		if _, err := effect.Do(s.ctx, s.store, "mail a", mail, a.do, nil); !errors.Is(err, effect.ErrKeyReused) {
+			t.Errorf("another request beside it: %v", err)
+		}
+		gone, end := context.WithCancel(s.ctx)
+		end()
+		for range 20 {
+			if _, err := effect.Do(gone, s.store, "mail a", requestOf("mail a"), a.do, nil); !errors.Is(err, effect.ErrUnsettled) {
+				t.Errorf("Do beside it, with a context that has ended: %v", err)
+			}
+		}
 		d := effect.Decision{Digest: s.digest("mail a"), Epoch: 1, By: "me", Reason: "x"}
-		if err := effect.Release(s.ctx, s.store, d); !errors.Is(err, effect.ErrRefused) {
-			t.Errorf("Release beside it: %v", err)
+		for _, decide := range []func(context.Context, *pawl.Store, effect.Decision) error{effect.Release, effect.Cancel} {
+			if err := decide(s.ctx, s.store, d); !errors.Is(err, effect.ErrRefused) {
+				t.Errorf("a decision beside it: %v", err)
+			}
 		}
 		close(goOn)
 		for s.state("mail a") != "settled" {
@@ -255,6 +267,79 @@ func TestHungFunction(t *testing.T) {
 		}
 		if n := calls.Load(); n != 1 {
 			t.Errorf("%d calls", n)
+		}
+	}
+}
+
+// When a function that hung has returned, the effect is free again for all.
+func TestHungAndReturned(t *testing.T) {
+	for range 30 {
+		s := newSite(t, nil)
+		box := effect.NewOutbox(s.store, nil)
+		if err := s.enqueue(box, "mail a"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(s.ctx)
+		goOn, ended := make(chan int), make(chan error)
+		go func() {
+			ended <- box.Run(ctx, map[string]effect.Handler{"mail": {Timeout: 5 * time.Millisecond,
+				Run: func(context.Context, effect.Call) ([]byte, error) {
+					<-goOn
+					return nil, errors.New("who knows")
+				}}})
+		}()
+		for !strings.HasPrefix(s.state("mail a"), "parked") {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		// Some ask while it returns; one of them may get its turn.
+		answers := make(chan error)
+		for range 4 {
+			go func() {
+				_, err := effect.Do(s.ctx, s.store, "mail a", requestOf("mail a"), none, nil)
+				answers <- err
+			}()
+		}
+		close(goOn)
+		for range 4 {
+			if err := <-answers; !errors.Is(err, effect.ErrUnsettled) {
+				t.Error(err)
+			}
+		}
+		d := effect.Decision{Digest: s.digest("mail a"), Epoch: 1, By: "me", Reason: "x"}
+		var err error
+		for range 1000 { // until it has returned
+			if err = effect.Release(s.ctx, s.store, d); err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if err != nil {
+			t.Fatalf("Release: %v", err)
+		}
+		in, out := make(chan int), make(chan int)
+		go func() {
+			_, err := effect.Do(s.ctx, s.store, "mail a", requestOf("mail a"), func(context.Context, effect.Call) (string, error) {
+				close(in)
+				<-out
+				return "", nil
+			}, nil)
+			answers <- err
+		}()
+		<-in
+		go func() { // waits for it, and hears the same
+			_, err := effect.Do(s.ctx, s.store, "mail a", requestOf("mail a"), none, nil)
+			answers <- err
+		}()
+		time.Sleep(time.Millisecond)
+		close(out)
+		for range 2 {
+			if err := <-answers; err != nil {
+				t.Errorf("beside a healthy attempt: %v", err)
+			}
 		}
 	}
 }

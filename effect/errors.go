@@ -136,12 +136,7 @@ func (c contained) Is(target error) bool {
 	return !slices.Contains(kinds, target) && errors.Is(c.err, target)
 }
 
-func (c contained) As(target any) bool {
-	if _, ok := target.(**failure); ok {
-		return false
-	}
-	return errors.As(c.err, target)
-}
+func (c contained) As(target any) bool { return errors.As(c.err, target) }
 
 // oneLine makes text harmless: it is shown to people, and may come from anywhere.
 func oneLine(s string) string {

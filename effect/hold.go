@@ -62,6 +62,17 @@ func abandon(s *pawl.Store, key string) {
 	close(holds.m[holdKey{s, key}].left)
 }
 
+// back takes back what abandon has said: the function has returned.
+func (h *holdState) back() {
+	holds.Lock()
+	defer holds.Unlock()
+	select {
+	case <-h.left:
+		h.left = make(chan struct{})
+	default:
+	}
+}
+
 // hold waits for its turn with an effect; release gives it up. errLeft: nobody knows when
 // that would be.
 func hold(ctx context.Context, s *pawl.Store, key string) (release func(), err error) {
@@ -87,10 +98,13 @@ func ctxError(ctx context.Context) error {
 }
 
 func (k holdKey) wait(ctx context.Context, h *holdState) (release func(), err error) {
+	holds.Lock()
+	left := h.left
+	holds.Unlock()
 	select {
 	case h.turn <- struct{}{}:
-		return sync.OnceFunc(func() { <-h.turn; k.leave(h) }), nil
-	case <-h.left:
+		return sync.OnceFunc(func() { h.back(); <-h.turn; k.leave(h) }), nil
+	case <-left:
 		k.leave(h)
 		return nil, errLeft
 	case <-ctx.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -124,49 +125,70 @@ func TestMarksBesideOthers(t *testing.T) {
 	}
 }
 
-// What is recorded can be moved: an effect whose record has no room to grow is refused while
-// it has not begun.
+// What is recorded can be moved: under the lowest limits that let an effect begin, it goes
+// through every state.
 func TestRoomToMove(t *testing.T) {
-	for _, limits := range []pawl.Limits{{Part: 10_000}, {Commit: 10_000, Part: 10_000}} {
-		taken := false
-		for size := 7400; size > 5000; size -= 40 {
-			s := newSite(t, &pawl.Options{Limits: limits, Shared: true})
+	long := strings.Repeat("<", 255)
+	for name, tt := range map[string]struct {
+		key string
+		r   effect.Request
+	}{
+		"a large body":  {"k", effect.Request{Destination: "mail", Body: make([]byte, 5000)}},
+		"long names":    {long, effect.Request{Destination: long, Body: []byte("x")}},
+		"nothing to it": {"k", effect.Request{Destination: "m"}},
+	} {
+		for limit, set := range map[string]func(*pawl.Limits, int64){
+			"Part":   func(l *pawl.Limits, n int64) { l.Part = n },
+			"Entry":  func(l *pawl.Limits, n int64) { l.Entry = n },
+			"Commit": func(l *pawl.Limits, n int64) { l.Commit = n },
+		} {
+			site := func(n int) *site {
+				var l pawl.Limits
+				set(&l, int64(n))
+				return newSite(t, &pawl.Options{Limits: l, Shared: true})
+			}
+			// The lowest that lets it begin.
+			begins := func(n int) bool {
+				s, calls := site(n), 0
+				_, err := effect.Do(s.ctx, s.store, tt.key, tt.r, func(context.Context, effect.Call) (int, error) { calls++; return 0, nil }, nil)
+				if (err == nil) != (calls == 1) || err != nil && (!errors.Is(err, pawl.ErrTooLarge) || s.find(tt.key).Key != "") {
+					t.Fatalf("%s, %s %d: %v, %d calls", name, limit, n, err, calls)
+				}
+				return calls == 1
+			}
+			low := 1 + sort.Search(30_000, func(n int) bool { return begins(n + 1) })
+			if low > 30_000 {
+				t.Fatalf("%s: nothing is taken", name)
+			}
+			s := site(low)
 			box := effect.NewOutbox(s.store, nil)
-			r := effect.Request{Destination: "mail", Body: make([]byte, size)}
-			calls := 0
-			_, err := effect.Do(s.ctx, s.store, "k", r, func(context.Context, effect.Call) (string, error) {
-				calls++
-				return "", errors.New(strings.Repeat("long ", 300))
-			}, &effect.Options[string]{Idempotent: true})
-			_, also := s.store.Update(s.ctx, "", func(v pawl.View) (pawl.Change, error) {
+			_, err := s.store.Update(s.ctx, "", func(v pawl.View) (pawl.Change, error) {
 				var c pawl.Change
-				err := box.Enqueue(s.ctx, v, &c, "queued", r)
+				err := box.Enqueue(s.ctx, v, &c, tt.key, tt.r)
 				return c, err
 			})
-			if errors.Is(err, pawl.ErrTooLarge) && errors.Is(also, pawl.ErrTooLarge) && calls == 0 && s.state("k") == "" {
-				if taken {
-					t.Errorf("%d bytes are too many, and more were taken", size)
+			if err != nil {
+				t.Fatalf("%s, %s %d: %v", name, limit, low, err)
+			}
+			words := errors.New(strings.Repeat("<&>", 300))
+			do := func(answer error, idempotent bool, want error) {
+				t.Helper()
+				_, err := effect.Do(s.ctx, s.store, tt.key, tt.r, (&answers{err: answer}).do, &effect.Options[string]{Idempotent: idempotent})
+				if !errors.Is(err, want) || errors.Is(err, pawl.ErrTooLarge) {
+					t.Fatalf("%s, %s %d: %v, and it is %s", name, limit, low, err, s.state(tt.key))
 				}
-				continue
 			}
-			taken = true
-			if !errors.Is(err, effect.ErrUnsettled) || also != nil || calls != 1 {
-				t.Fatalf("%d bytes: %v, %v, %d calls", size, err, also, calls)
-			}
+			do(effect.NotDone(words), true, effect.ErrNotDone)
 			for range 12 {
-				if _, err := effect.Do(s.ctx, s.store, "k", r, (&answers{err: errSaid}).do, &effect.Options[string]{Idempotent: true}); !errors.Is(err, effect.ErrUnsettled) || errors.Is(err, pawl.ErrTooLarge) {
-					t.Fatalf("%d bytes: %v", size, err)
-				}
+				do(words, true, effect.ErrUnsettled)
 			}
-			if _, err := effect.Do(s.ctx, s.store, "k", r, (&answers{err: errSaid}).do, nil); !errors.Is(err, effect.ErrUnsettled) || !strings.HasPrefix(s.state("k"), "parked") {
-				t.Fatalf("%d bytes: %v", size, err)
+			do(words, false, effect.ErrUnsettled)
+			d := effect.Decision{Digest: s.find(tt.key).Digest, Epoch: 1, By: "me", Reason: "x"}
+			if err := effect.Release(s.ctx, s.store, d); err != nil {
+				t.Fatalf("%s, %s %d: %v", name, limit, low, err)
 			}
-			if size < 7000 {
-				break
-			}
-		}
-		if !taken {
-			t.Errorf("nothing is taken with %+v", limits)
+			do(words, false, effect.ErrUnsettled)
+			do(nil, true, nil)
 		}
 	}
 }
@@ -179,6 +201,11 @@ func TestDoubtBesideAnError(t *testing.T) {
 	cancel()
 	if _, err := effect.Do(ctx, s.store, "k", mail, none, nil); !errors.Is(err, effect.ErrUnsettled) || !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+	for range 20 { // who has its turn, and whose context has ended: chance decides which is seen first
+		if _, err := effect.Do(ctx, s.store, "k", requestOf("k"), none, nil); !errors.Is(err, effect.ErrKeyReused) || errors.Is(err, effect.ErrUnsettled) {
+			t.Error(err)
+		}
 	}
 	if _, err := effect.Do(ctx, s.store, "new", mail, none, nil); errors.Is(err, effect.ErrUnsettled) || !errors.Is(err, context.Canceled) {
 		t.Error(err)
@@ -306,8 +333,19 @@ func TestDestinationsTakeTurns(t *testing.T) {
 	})
 }
 
-// A store that says no for a while is not asked in a hot loop, nor is an effect that
-// somebody else in the process is at.
+// counting counts how often the time is asked for.
+type counting struct {
+	vfs.FS
+	asked *atomic.Int64
+}
+
+func (c counting) Now() time.Time {
+	c.asked.Add(1)
+	return c.FS.Now()
+}
+
+// An effect that somebody else in the process is at is left alone for a while, whatever the
+// back-off is.
 func TestRunIsNoHotLoop(t *testing.T) {
 	s := newSite(t, nil)
 	box := effect.NewOutbox(s.store, nil)
@@ -323,14 +361,104 @@ func TestRunIsNoHotLoop(t *testing.T) {
 		}, nil)
 	}()
 	<-in
-	var waits atomic.Int64
-	ctx, cancel := context.WithTimeout(s.ctx, 300*time.Millisecond)
+	var asked atomic.Int64
+	ctx, cancel := context.WithTimeout(vfs.NewContext(s.ctx, counting{vfs.FromContext(s.ctx), &asked}), 300*time.Millisecond)
 	defer cancel()
 	_ = box.Run(ctx, map[string]effect.Handler{"mail": {Run: func(context.Context, effect.Call) ([]byte, error) { return nil, nil },
-		Backoff: func(int) time.Duration { waits.Add(1); return time.Minute }}})
+		Backoff: func(int) time.Duration { return 0 }}})
 	close(out)
-	if n := waits.Load(); n != 1 {
-		t.Errorf("it came back %d times", n)
+	if n := asked.Load(); n == 0 || n > 30 {
+		t.Errorf("it looked at the clock %d times", n)
+	}
+}
+
+// What nobody knows the end of waits as long as the handler says, and so does what was known
+// and not written down.
+func TestBackoffAsTheHandlerSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		box := effect.NewOutbox(s.store, nil)
+		if err := s.enqueue(box, "mail a"); err != nil {
+			t.Fatal(err)
+		}
+		var pauses []time.Duration
+		last, asked := time.Now(), 0
+		s.runs(box, map[string]effect.Handler{"mail": {Idempotent: true,
+			Run: func(context.Context, effect.Call) ([]byte, error) {
+				pauses, last = append(pauses, time.Since(last).Round(100*time.Millisecond)), time.Now()
+				return nil, errSaid
+			},
+			Backoff: func(attempt int) time.Duration { asked++; return time.Second << (attempt - 1) },
+		}}, 5*time.Minute)
+		want := "[0s 1s 2s 4s 8s 16s 32s 1m4s 2m8s]"
+		if fmt.Sprint(pauses) != want || asked > 10 {
+			t.Errorf("%v, want %s; the handler was asked %d times", pauses, want, asked)
+		}
+	})
+}
+
+// A clock that is set right while an outbox runs holds nothing up.
+func TestClockSetRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		box := effect.NewOutbox(s.store, nil)
+		if err := s.enqueue(box, "mail a"); err != nil {
+			t.Fatal(err)
+		}
+		var by atomic.Int64
+		by.Store(int64(365 * 24 * time.Hour))
+		s.ctx = vfs.NewContext(s.ctx, setRight{vfs.FromContext(s.ctx), &by})
+		calls := 0
+		s.runs(box, map[string]effect.Handler{"mail": {Backoff: func(int) time.Duration { return time.Minute },
+			Run: func(context.Context, effect.Call) ([]byte, error) {
+				calls++
+				return nil, effect.NotDone(errSaid)
+			}}}, 30*time.Minute, func() {
+			time.Sleep(10 * time.Second)
+			by.Store(0)
+		})
+		if calls < 20 {
+			t.Errorf("called %d times", calls)
+		}
+	})
+}
+
+// setRight is a machine whose clock is ahead until it is set right.
+type setRight struct {
+	vfs.FS
+	by *atomic.Int64
+}
+
+func (s setRight) Now() time.Time { return s.FS.Now().Add(time.Duration(s.by.Load())) }
+
+// What the function returned is written down once the disk has room again.
+func TestResultBesideAFullDisk(t *testing.T) {
+	for _, only := range []string{"", ".trust"} {
+		s := newSite(t, nil)
+		if err := s.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		machine := faultfs.New(vfs.FromContext(s.ctx), "/")
+		var full atomic.Bool
+		machine.Set(func(c faultfs.Call) faultfs.Action {
+			if full.Load() && c.Op == "WriteAt" && strings.HasSuffix(c.Path, only) {
+				return faultfs.Action{Err: syscall.ENOSPC}
+			}
+			return faultfs.Action{}
+		})
+		s.ctx = machine.Context(s.ctx)
+		s.open()
+		got, err := effect.Do(s.ctx, s.store, "k", mail, func(context.Context, effect.Call) (string, error) {
+			full.Store(true)
+			time.AfterFunc(200*time.Millisecond, func() { full.Store(false) })
+			return "the receipt", nil
+		}, nil)
+		if got != "the receipt" || err != nil {
+			t.Errorf("%q: %q, %v, and it is %s", only, got, err, s.state("k"))
+		}
+		if err := s.store.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -110,7 +110,6 @@ func (r *runner) reload(part string, v pawl.View) {
 		if old.running { // finish reads it again; until then the lane knows it by what it was
 			return
 		}
-		it.turn = old.turn
 		r.remove(old)
 	}
 	if r.carriers[rec.Destination] == nil {
@@ -124,27 +123,24 @@ func (r *runner) reload(part string, v pawl.View) {
 func (r *runner) insert(it *item) {
 	r.items[it.part] = it
 	c := r.carriers[it.Destination]
-	switch it.State {
-	case Started:
-		it.due = it.NotBefore
-		if it.owned() {
-			it.due = it.Lease
-		}
-		if it.ahead(r.at) {
-			it.due = time.Time{}
-		}
-	case Parked:
-		if c.settle == nil && !c.mayRepeat(it.record) {
-			return // until somebody decides
-		}
-	default:
-		if it.waits(r.at) {
-			it.due = it.NotBefore
-		}
+	if it.State == Parked && c.settle == nil && !c.mayRepeat(it.record) {
+		return // until somebody decides
 	}
+	it.due = it.when(r.at)
 	l := r.lanes[it.Destination]
 	at, _ := slices.BinarySearchFunc(l.items, it, inOrder)
 	l.items = slices.Insert(l.items, at, it)
+}
+
+// when is when an effect is due; the zero time: now.
+func (r *record) when(at time.Time) time.Time {
+	switch {
+	case r.owned() && !r.ahead(at):
+		return r.Lease
+	case !r.owned() && r.waits(at):
+		return r.NotBefore
+	}
+	return time.Time{}
 }
 
 func (r *runner) remove(it *item) {

@@ -16,8 +16,8 @@ import (
 // nil. It returns an error only when the store takes no more changes: then nothing is lost, and
 // what was under way is unsettled.
 //
-// Effects of one destination begin in the order in which they were enqueued; one that waits,
-// or fails, does not hold up the next. Definite failures are tried again, with back-off;
+// Effects of one destination are taken in the order in which they were enqueued (with a
+// Handler.Concurrency of 1 they begin in it); one that waits, or fails, does not hold up the next. Definite failures are tried again, with back-off;
 // what is unknown goes by Settle and Idempotent, and is else parked. Effects of a destination
 // without a handler stay queued. A record that is not understood is reported once, and left.
 // No effect stops another, unless it keeps to its slot (Handler.Concurrency) for its Timeout.
@@ -81,6 +81,7 @@ type runner struct {
 type ending struct {
 	item *item
 	was  record // when it began
+	busy bool   // somebody else in this process deals with it
 	said error
 	err  error // of the store
 }
@@ -115,7 +116,7 @@ func (r *runner) watch(ctx context.Context) (<-chan pawl.View, <-chan error) {
 const farOff = 24 * time.Hour
 
 func (r *runner) loop(ctx context.Context, views <-chan pawl.View, closed <-chan error) error {
-	r.at = now(ctx)
+	r.look(ctx)
 	r.refresh(r.o.store.View())
 	for {
 		due := time.NewTimer(farOff)
@@ -126,7 +127,7 @@ func (r *runner) loop(ctx context.Context, views <-chan pawl.View, closed <-chan
 		case <-ctx.Done():
 			return nil
 		case v := <-views:
-			r.at = now(ctx)
+			r.look(ctx)
 			r.refresh(v)
 		case err := <-closed:
 			if err != nil {
@@ -143,11 +144,22 @@ func (r *runner) loop(ctx context.Context, views <-chan pawl.View, closed <-chan
 	}
 }
 
+// look takes the time. Where it has gone back, what is due is asked anew.
+func (r *runner) look(ctx context.Context) {
+	at := now(ctx)
+	if at.Before(r.at) {
+		for _, it := range r.items {
+			it.due = it.when(at)
+		}
+	}
+	r.at = at
+}
+
 // dispatch starts what can be started, and returns when the next item is due that could not;
 // the zero time: none is.
 func (r *runner) dispatch(ctx context.Context) (next time.Time) {
-	at := now(ctx)
-	r.at = at
+	r.look(ctx)
+	at := r.at
 	for part, due := range r.again {
 		if due.After(at) {
 			if next.IsZero() || due.Before(next) {
@@ -184,6 +196,9 @@ func (r *runner) dispatch(ctx context.Context) (next time.Time) {
 	return next
 }
 
+// busyPause is how long an effect is left alone that somebody else in this process deals with.
+const busyPause = time.Second
+
 // leastPause is how long an effect is left alone at least of which nothing has come.
 const leastPause = 10 * time.Millisecond
 
@@ -202,11 +217,15 @@ func (r *runner) finish(ctx context.Context, e ending, s *pawl.Store) error {
 	c := r.carriers[it.Destination]
 	before := e.was
 	r.remove(it)
-	r.at = now(ctx)
+	r.look(ctx)
 	r.lanes[it.Destination].turn++ // those that wait now come before it
 	r.reload(it.part, s.View())
 	again := r.items[it.part]
-	if again != nil && again.State == before.State && again.Attempt == before.Attempt && again.NotBefore.Equal(before.NotBefore) {
+	same := again != nil && (again.State == before.State || again.State == Parked) && again.Attempt == before.Attempt && again.NotBefore.Equal(before.NotBefore)
+	switch {
+	case again != nil && e.busy:
+		again.asks, again.due = it.asks, now(ctx).Add(busyPause)
+	case same, again != nil && e.err != nil:
 		// Nothing has come of it: not at once again.
 		again.asks = it.asks + 1
 		if wait := now(ctx).Add(max(c.delay(again.asks), leastPause)); again.due.Before(wait) {
@@ -268,7 +287,8 @@ func (r *runner) work(ctx context.Context, it *item, rec record) {
 	defer func() { r.ended <- e }()
 	release, ok := tryHold(r.o.store, rec.Key)
 	if !ok {
-		return // somebody else in this process deals with it
+		e.busy = true
+		return
 	}
 	hung := false
 	defer func() {

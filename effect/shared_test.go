@@ -258,3 +258,42 @@ func TestSharedNotices(t *testing.T) {
 		}
 	})
 }
+
+// That it happened is written down, though another process has begun the next attempt.
+func TestSharedLateResult(t *testing.T) {
+	all := sharers(t, 2)
+	o := &effect.Options[string]{Idempotent: true, Timeout: 20 * time.Millisecond}
+	type answer struct {
+		result string
+		err    error
+	}
+	run := func(s *site, result string, err error) (in, out chan int, said chan answer) {
+		in, out, said = make(chan int), make(chan int), make(chan answer, 1)
+		go func() {
+			got, e := effect.Do(s.ctx, s.store, "k", mail, func(context.Context, effect.Call) (string, error) {
+				close(in)
+				<-out
+				return result, err
+			}, o)
+			said <- answer{got, e}
+		}()
+		return in, out, said
+	}
+	inA, outA, saidA := run(all[0], "the receipt", nil)
+	<-inA
+	inB, outB, saidB := run(all[1], "", errSaid)
+	<-inB
+	close(outA)
+	if a := <-saidA; a.err != nil || a.result != "the receipt" {
+		t.Errorf("the slow one: %+v", a)
+	}
+	close(outB)
+	if b := <-saidB; b.err != nil || b.result != "the receipt" {
+		t.Errorf("the other one: %+v", b)
+	}
+	for _, s := range all {
+		if got, err := effect.Do(s.ctx, s.store, "k", mail, none, nil); err != nil || got != "the receipt" {
+			t.Errorf("afterwards: %q, %v", got, err)
+		}
+	}
+}
