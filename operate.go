@@ -50,8 +50,8 @@ type Ruling struct {
 	Version Version `json:"version,omitzero"`
 
 	// The commits that were trusted, or found, and are no part of the history any more;
-	// 0, 0: none. With a TrustedStore they are those of that store. Else their numbers are not used again. Gained tells how many there are that the
-	// trust file had not confirmed.
+	// 0, 0: none. With a TrustedStore they are those of that store; else their numbers are
+	// not used again. Gained tells how many there are that the trust file had not confirmed.
 	LostFrom Revision `json:"lost_from,omitempty"`
 	LostTo   Revision `json:"lost_to,omitempty"`
 	Gained   Revision `json:"gained,omitempty"`

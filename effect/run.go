@@ -17,10 +17,11 @@ import (
 // what was under way is unsettled.
 //
 // Effects of one destination are taken in the order in which they were enqueued (with a
-// Handler.Concurrency of 1 they begin in it); one that waits, or fails, does not hold up the next. Definite failures are tried again, with back-off;
-// what is unknown goes by Settle and Idempotent, and is else parked. Effects of a destination
-// without a handler stay queued. A record that is not understood is reported once, and left.
-// No effect stops another, unless it keeps to its slot (Handler.Concurrency) for its Timeout.
+// Handler.Concurrency of 1 they begin in it); one that waits, or fails, does not hold up the
+// next. Definite failures are tried again, with back-off; what is unknown goes by Settle and
+// Idempotent, and is else parked. Effects of a destination without a handler stay queued. A
+// record that is not understood is reported once, and left. No effect stops another, unless it
+// keeps to its slot (Handler.Concurrency) for its Timeout.
 //
 // It takes all unsettled effects of its destinations, those that Do began too.
 func (o *Outbox) Run(ctx context.Context, handlers map[string]Handler) error {
