@@ -146,8 +146,9 @@ func restoreCommand() *command {
 The whole backup is checked before anything is written. Into two empty directories it
 restores the store as it was backed up. Over a store it goes back, which is a decision:
 without --reason nothing is done, and what would be lost is shown, with the command that
-does it. FILE - is standard input, which is copied into a temporary file first. --digest names the state that is given up. Its files go to quarantine/, its numbers
-are not used again, and its receipts are void.`,
+does it. FILE - is standard input, which is copied into a temporary file first. --digest
+names the state that is given up. Its files go to quarantine/, its numbers are not used
+again, and its receipts are void.`,
 		flags: func(fs *flag.FlagSet) {
 			d.flags(fs, "the `digest` that the trust file confirms; none: there is no state")
 			fs.BoolVar(&verify, "verify", false, "only check the backup; needs no store")

@@ -211,10 +211,10 @@ func quarantineCommand() *command {
 		name: "quarantine", args: "NAME",
 		what: "move a file that is in the way into quarantine/",
 		more: `
-NAME is that of a file in the store directory, or in segments/ or parts/, which pawl did not
-make, or which no trust record names; quoted, as status shows it, or as it is. Without --reason nothing is done, and the command
-that does it is shown; --digest is the SHA-256 of the file. pawl never reads what is in
-quarantine/, and never removes it.`,
+NAME is that of a file in the store directory, or in segments/ or parts/, which pawl did
+not make, or which no trust record names; quoted, as status shows it, or as it is. Without
+--reason nothing is done, and the command that does it is shown; --digest is the SHA-256
+of the file. pawl never reads what is in quarantine/, and never removes it.`,
 		flags: func(fs *flag.FlagSet) {
 			d.flags(fs, "the `digest` of the file; none: it is no regular file")
 		},
