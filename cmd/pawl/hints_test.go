@@ -90,6 +90,20 @@ func (r *ruin) failing(op, path string, do func(ctx context.Context) error) {
 	}
 }
 
+// cutOff leaves a commit of which only the intent is sure.
+func (r *ruin) cutOff() {
+	r.t.Helper()
+	r.failing("SyncData", "journal.000000000001", func(ctx context.Context) error {
+		s, err := pawl.Open(ctx, r.store, r.trust, nil)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		_, err = s.Commit(ctx, pawl.Change{Put: map[string][]byte{"state": []byte("cut off")}})
+		s.Close()
+		return err
+	})
+}
+
 func (r *ruin) trustFile() string { return filepath.Join(r.trust, "session.trust") }
 
 var ruins = []struct {
@@ -197,15 +211,7 @@ var ruins = []struct {
 		}},
 	{name: "bytes after a commit that was cut off", kind: pawl.ErrUnauthorized,
 		spoil: func(r *ruin) {
-			r.failing("SyncData", "journal.000000000001", func(ctx context.Context) error {
-				s, err := pawl.Open(ctx, r.store, r.trust, nil)
-				if err != nil {
-					r.t.Fatal(err)
-				}
-				_, err = s.Commit(ctx, pawl.Change{Put: map[string][]byte{"state": []byte("cut off")}})
-				s.Close()
-				return err
-			})
+			r.cutOff()
 			r.edit(filepath.Join(r.store, "journal.000000000001"), func(b []byte) []byte { copy(b[len(b)-5000:], "nobody knows"); return b })
 		},
 		byHand: func(r *ruin) { r.putBack(r.late, r.store); r.putBack(r.late, r.trust) }},
@@ -286,15 +292,7 @@ var ruins = []struct {
 		byHand: func(r *ruin) { r.putBack(r.late, r.store) }},
 	{name: "a commit that was cut off", kind: pawl.ErrUnsettled, say: []string{"log"},
 		spoil: func(r *ruin) {
-			r.failing("SyncData", "journal.000000000001", func(ctx context.Context) error {
-				s, err := pawl.Open(ctx, r.store, r.trust, nil)
-				if err != nil {
-					r.t.Fatal(err)
-				}
-				_, err = s.Commit(ctx, pawl.Change{Put: map[string][]byte{"state": []byte("cut off")}})
-				s.Close()
-				return err
-			})
+			r.cutOff()
 		}},
 	{name: "a removal that was cut off", kind: pawl.ErrMissing,
 		spoil: func(r *ruin) {
