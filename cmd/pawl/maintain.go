@@ -51,7 +51,10 @@ than that its id was used. Look with --dry-run first: what is dropped is gone.`,
 			if p.Keep = effect.KeepUnsettled(s); p.KeepLast == 0 && p.KeepSince == 0 {
 				p.Keep = nil // it is to be said that nothing says what to keep
 			}
+			shown := progress{c: c, what: "looked at", unit: func(n int64) string { return number(int(n), "commit") }}
+			p.Progress = func(done, total uint64) { shown.report(int64(done), int64(total)) }
 			r, err := s.Compact(ctx, p)
+			shown.end()
 			if err != nil {
 				return err
 			}

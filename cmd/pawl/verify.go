@@ -51,6 +51,7 @@ it shows how far it is. All damage is told, and the exit code is that of the err
 type progress struct {
 	c           *call
 	what        string
+	unit        func(int64) string // nil: bytes
 	start, last time.Time
 	total       int64
 	drawn       bool
@@ -66,11 +67,15 @@ func (p *progress) report(done, total int64) {
 		return
 	}
 	p.last, p.drawn = now, true
-	text := fmt.Sprintf("%s %s of %s, %d%%", p.what, size(done), size(total), 100*done/max(total, 1))
+	unit := p.unit
+	if unit == nil {
+		unit = size
+	}
+	text := fmt.Sprintf("%s %s of %s, %d%%", p.what, unit(done), unit(total), 100*done/max(total, 1))
 	if took := now.Sub(p.start).Seconds(); done > 0 && took > 0 {
 		rate := float64(done) / took
 		left := time.Duration(float64(total-done) / rate * float64(time.Second)).Round(time.Second)
-		text += fmt.Sprintf(", %s/s, %v left", size(int64(rate)), left)
+		text += fmt.Sprintf(", %s/s, %v left", unit(int64(rate)), left)
 	}
 	fmt.Fprintf(p.c.err, "\r\x1b[K%s", text)
 }
