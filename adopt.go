@@ -214,7 +214,7 @@ func (d *desk) anewFiles(ctx context.Context, st *state) (damage []Damage, err e
 				}
 				defer from.Close()
 				return size, pieces(ctx, from, size, func(b []byte, at int64) error { return writeFull(to, b, at) })
-			}}, func() string { return k.name })
+			}}, func(*directory) (string, error) { return k.name, nil })
 			if err == nil {
 				err = check()
 			}

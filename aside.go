@@ -120,8 +120,7 @@ func (d *desk) copyAside(from *directory, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	q, err := d.makeAside()
-	if err != nil {
+	if _, err := d.makeAside(); err != nil {
 		return "", err
 	}
 	hash := sha256.New()
@@ -130,7 +129,7 @@ func (d *desk) copyAside(from *directory, name string) (string, error) {
 			hash.Write(b)
 			return writeFull(to, b, at)
 		})
-	}}, func() string {
+	}}, func(q *directory) (string, error) {
 		sum := Digest(hash.Sum(nil))
 		return q.free(cut(name, maxName-17)+"-"+hex.EncodeToString(sum[:8]), sum)
 	})
@@ -138,20 +137,25 @@ func (d *desk) copyAside(from *directory, name string) (string, error) {
 }
 
 // free is a name in quarantine under which there is nothing, or the same bytes.
-func (d *directory) free(name string, sum Digest) string {
+func (d *directory) free(name string, sum Digest) (string, error) {
 	for try := 1; ; try++ {
 		as := numbered(name, try)
 		info, err := d.Lstat(as)
 		if errors.Is(err, fs.ErrNotExist) {
-			return as
+			return as, nil
 		}
-		if err == nil && info.Mode.IsRegular() {
-			if have, err := sumOf(d, as, info); err == nil && have == sum {
-				return as
-			}
+		if err != nil {
+			return "", err
 		}
-		if try == 1000 { // something else is wrong, and putting it there will say what
-			return as
+		if !info.Mode.IsRegular() {
+			continue
+		}
+		have, err := sumOf(d, as, info)
+		if err != nil {
+			return "", err
+		}
+		if have == sum {
+			return as, nil
 		}
 	}
 }

@@ -137,8 +137,8 @@ func (f *folder) vouch(files map[string]*keptFile) {
 }
 
 // put makes a new file with this content and makes it durable, name included. named
-// tells the name once all is written.
-func (f *folder) put(b content, named func() string) (string, error) {
+// tells the name once all is written, and may look into the folder.
+func (f *folder) put(b content, named func(d *directory) (string, error)) (string, error) {
 	f.mu.Lock()
 	d, err := f.made()
 	f.puts++
@@ -155,8 +155,11 @@ func (f *folder) put(b content, named func() string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := named()
-	old, err := d.present(name)
+	name, err := named(d)
+	var old *vfs.Info
+	if err == nil {
+		old, err = d.present(name)
+	}
 	if err == nil && old != nil && !old.Mode.IsRegular() {
 		err = &Error{Path: filepath.Join(d.Path(), name), Cause: vfs.ErrNotRegular}
 	}

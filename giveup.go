@@ -143,7 +143,7 @@ func (d *desk) gap(st *state, last top, like *vfs.Info) (*segment, error) {
 		var err error
 		r, err = w.finish()
 		return w.at, err
-	}}, func() string { return r.name(from) })
+	}}, func(*directory) (string, error) { return r.name(from), nil })
 	if err != nil {
 		return nil, err
 	}

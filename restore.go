@@ -164,7 +164,7 @@ func (d *desk) unpack(ctx context.Context, from io.ReadSeeker, b *backedUp, chos
 				err = changing
 			}
 			return size, err
-		}}, func() string { return base })
+		}}, func(*directory) (string, error) { return base, nil })
 		if err != nil {
 			return fail("", filepath.Join(in.path(), base), err)
 		}

@@ -87,7 +87,7 @@ func (b *sealer) run() error {
 		}
 		var err error
 		if b.write {
-			_, err = b.dir.segments.put(content{write: write, like: b.like}, func() string { return r.name(from) })
+			_, err = b.dir.segments.put(content{write: write, like: b.like}, func(*directory) (string, error) { return r.name(from), nil })
 		} else {
 			_, err = write(nil)
 		}
@@ -229,7 +229,7 @@ func (s *Store) spill(next *state, like *vfs.Info) error {
 		}
 		if same == nil || now.read(context.Background(), func([]byte) {}) != nil {
 			now.file.rest() // what is open may not be replaced everywhere
-			if _, err := s.dir.parts.put(content{b: p.data, like: like}, func() string { return now.file.name }); err != nil {
+			if _, err := s.dir.parts.put(content{b: p.data, like: like}, func(*directory) (string, error) { return now.file.name, nil }); err != nil {
 				return fail("", now.file.path(), err)
 			}
 		}
