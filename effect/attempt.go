@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/seed-5cdcd42d/pawl"
@@ -262,17 +263,26 @@ func (c *carrier) conclude(ctx context.Context, about *record, a answer) (*recor
 			}
 			return m, nil
 		})
-		if err == nil || !passing(err) || try == lockTries || time.Since(began) > lockTime {
+		if err == nil || try >= passing(err) || time.Since(began) > lockTime {
 			return r, err
 		}
 		time.Sleep(lockPause << try) // what is known now is not to be lost for that
 	}
 }
 
-// passing says that the store may take later what it has not taken now: others hold it, or
-// the disk is full for a moment. What it was in doubt about has been settled first, or will be.
-func passing(err error) bool {
-	return (errors.Is(err, pawl.ErrNotCommitted) || errors.Is(err, pawl.ErrInDoubt)) && !errors.Is(err, pawl.ErrTooLarge) && !errors.Is(err, pawl.ErrClosed) && !errors.Is(err, pawl.ErrStale)
+// passing says how often to try what the store has not taken: more often where others hold
+// it, or the disk is full, which passes; once more where something else was the matter; and
+// once where that is for good.
+func passing(err error) int {
+	switch {
+	case errors.Is(err, pawl.ErrTooLarge), errors.Is(err, pawl.ErrClosed), errors.Is(err, pawl.ErrStale):
+		return 1
+	case errors.Is(err, pawl.ErrLocked), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return lockTries
+	case errors.Is(err, pawl.ErrNotCommitted), errors.Is(err, pawl.ErrInDoubt):
+		return 2
+	}
+	return 1
 }
 
 // judge is the transition that follows from an answer; nil when none does.
