@@ -194,3 +194,49 @@ func TestDecisionBesideAHugeEpoch(t *testing.T) {
 	}
 	must(t, openStore(t, ctx, dir, trust, nil).Close())
 }
+
+// A journal that was being made, and is damaged, is not moved away as if it were nothing: it
+// may hold an acknowledged commit. The hint leads out.
+func TestDecisionAboutADamagedNewJournal(t *testing.T) {
+	ctx := context.Background()
+	dir, trust := testkit.AgedDirs(t)
+	s := openStore(t, ctx, dir, trust, nil)
+	commits(t, s, 1, 3)
+	must(t, s.Checkpoint(ctx))
+	must(t, s.Close())
+	machine := faultfs.New(vfs.OS(), filepath.Dir(dir))
+	made := ""
+	machine.Set(func(c faultfs.Call) faultfs.Action {
+		if c.Op == "Rename" && strings.HasPrefix(filepath.Base(c.Detail), "journal.") {
+			made = filepath.Base(c.Detail)
+		}
+		if made != "" && c.Op == "Sync" {
+			return faultfs.Action{Err: syscall.EIO}
+		}
+		return faultfs.Action{}
+	})
+	s = openStore(t, machine.Context(ctx), dir, trust, nil)
+	if _, err := s.Commit(machine.Context(ctx), pawl.Change{Entries: [][]byte{[]byte("in doubt")}}); !errors.Is(err, pawl.ErrInDoubt) {
+		t.Fatalf("%v", err)
+	}
+	s.Close()
+	b, err := os.ReadFile(filepath.Join(dir, made))
+	must(t, err)
+	copy(b[300:], "damage")
+	copy(b[4096+8:], "damage")
+	must(t, os.WriteFile(filepath.Join(dir, made), b, 0o600))
+	r := inspect(t, dir, trust, nil)
+	if r.Verdict != "refuse" || r.Pending.Journal == 0 || r.Confirmed.Journal != 0 || !strings.Contains(r.Hint, "pawl adopt") {
+		t.Fatalf("%s, %v: %s", r.Verdict, r.Err, r.Hint)
+	}
+	if _, err := pawl.Quarantine(ctx, dir, trust, nil, made, pawl.Decision{DryRun: true}); !errors.Is(err, pawl.ErrInvalid) {
+		t.Errorf("%v", err)
+	}
+	before := copyOf(t, dir, trust)
+	got, err := pawl.Adopt(ctx, dir, trust, nil, pawl.Decision{Digest: r.Confirmed.Digest, Reason: "x"})
+	if err != nil || got.LostTo != 4 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	before.kept(t, dir, trust)
+	must(t, openStore(t, ctx, dir, trust, nil).Close())
+}

@@ -456,10 +456,10 @@ func (f *found) strangerHint(t *trustRecord) string {
 	switch {
 	case !f.holds(t.confirmed):
 		return hintUnauthorized
-	case f.culprit(t) == journalName(f.root.Epoch) && t.confirmed.Journal > 0:
-		return hintBeyond
+	case f.culprit(t) == f.later, f.culprit(t) != bundleName && t.confirmed.Journal == 0 && t.pending.Journal == 0:
+		return hintBeside
 	}
-	return hintBeside
+	return hintBeyond // that file cannot be moved away: it has, or may have, what was acknowledged
 }
 
 // holds says whether a state is there, whatever else is.
