@@ -654,6 +654,9 @@ func stressBeside(ctx context.Context, r *pawl.Reader, job stressJob) error {
 		}
 		if t := job.ToldTask; job.Told != (pawl.Receipt{}) && t.kind(job.Seed) != stressBare {
 			got, outcome, err := r.Lookup(ctx, t.String())
+			if ctx.Err() != nil {
+				break // it is told to end, in the middle of this
+			}
 			if err != nil || outcome != pawl.OutcomeCommitted || got.Version != job.Told.Version {
 				return fmt.Errorf("looked up: %v is %v, %v; somebody was told of %v (%w)", t, outcome, got, job.Told, err)
 			}
